@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# Helpers for the project's own programs: warnings, instruction sets, third-party packages. Nothing here is exported.
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+set(ZOADAM_ISAS native scalar sse2 avx2 avx512)
+set(ZOADAM_TEST_ISA native CACHE STRING "Instruction set of tests, examples and benches: ${ZOADAM_ISAS}")
+set_property(CACHE ZOADAM_TEST_ISA PROPERTY STRINGS ${ZOADAM_ISAS})
+if(NOT ZOADAM_TEST_ISA IN_LIST ZOADAM_ISAS)
+  message(FATAL_ERROR "zoadam: ZOADAM_TEST_ISA is '${ZOADAM_TEST_ISA}', must be one of: ${ZOADAM_ISAS}")
+endif()
+
+set(ZOADAM_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+
+# Compiler flags that select an instruction set of zoadam.
+function(zoadam_isa_flags out isa)
+  set(flags_native -march=native)
+  set(flags_scalar -DZOADAM_SCALAR)
+  set(flags_sse2 -march=x86-64)
+  set(flags_avx2 -march=x86-64-v3)
+  set(flags_avx512 -march=x86-64-v4)
+  set(${out} ${flags_${isa}} PARENT_SCOPE)
+endfunction()
+
+# Whether this machine runs an instruction set of zoadam.
+function(zoadam_cpu_has out isa)
+  set(${out} TRUE PARENT_SCOPE)
+  set(need_sse2 sse2)
+  set(need_avx2 avx2 fma bmi2 f16c)
+  set(need_avx512 avx512f avx512bw avx512vl avx512dq avx512cd)
+  if(need_${isa})
+    set(cpu "")
+    if(EXISTS /proc/cpuinfo)
+      file(READ /proc/cpuinfo cpu)
+    endif()
+    foreach(flag IN LISTS need_${isa})
+      if(NOT cpu MATCHES "[ \t]${flag}[ \n]")
+        set(${out} FALSE PARENT_SCOPE)
+      endif()
+    endforeach()
+  endif()
+endfunction()
+
+zoadam_cpu_has(_runs ${ZOADAM_TEST_ISA})
+if(NOT _runs)
+  message(FATAL_ERROR "zoadam: ZOADAM_TEST_ISA=${ZOADAM_TEST_ISA}, but this CPU lacks that instruction set")
+endif()
+
+# Warnings and instruction set for one of the project's own programs.
+function(zoadam_own_program target)
+  zoadam_isa_flags(flags ${ZOADAM_TEST_ISA})
+  target_compile_options(${target} PRIVATE ${ZOADAM_WARNINGS} ${flags})
+endfunction()
+
+# find_package first; at the top level, the pinned release of the official repository second.
+macro(zoadam_find_or_fetch name repository tag)
+  find_package(${name} CONFIG QUIET)
+  if(NOT ${name}_FOUND AND PROJECT_IS_TOP_LEVEL)
+    message(STATUS "zoadam: package ${name} is not installed: fetching ${tag} from ${repository}")
+    include(FetchContent)
+    FetchContent_Declare(${name} GIT_REPOSITORY ${repository} GIT_TAG ${tag} SYSTEM)
+    FetchContent_MakeAvailable(${name})
+  elseif(NOT ${name}_FOUND)
+    message(FATAL_ERROR "zoadam: the package ${name} is needed and not installed")
+  endif()
+endmacro()
+
+macro(zoadam_find_doctest)
+  if(NOT TARGET doctest::doctest)
+    set(DOCTEST_WITH_TESTS OFF)
+    zoadam_find_or_fetch(doctest https://github.com/doctest/doctest.git
+                         b7c21ec5ceeadb4951b00396fc1e4642dd347e5f)  # 2.4.9
+  endif()
+endmacro()
+
+macro(zoadam_find_benchmark)
+  if(NOT TARGET benchmark::benchmark)
+    set(BENCHMARK_ENABLE_TESTING OFF)
+    set(BENCHMARK_ENABLE_INSTALL OFF)
+    zoadam_find_or_fetch(benchmark https://github.com/google/benchmark.git
+                         d572f4777349d43653b21d6c2fc63020ab326db2)  # 1.7.1
+  endif()
+endmacro()
+
+# What the trainers in examples/ need, as one target.
+function(zoadam_find_trainer_packages)
+  if(TARGET zoadam_trainer_packages)
+    return()
+  endif()
+  find_package(CLI11 CONFIG REQUIRED)
+  find_package(nlohmann_json CONFIG REQUIRED)
+  find_path(ZOADAM_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas openblas-pthread REQUIRED)
+  find_library(ZOADAM_CBLAS_LIBRARY openblas PATH_SUFFIXES openblas-pthread REQUIRED)
+  mark_as_advanced(ZOADAM_CBLAS_INCLUDE_DIR ZOADAM_CBLAS_LIBRARY)
+  add_library(zoadam_trainer_packages INTERFACE)
+  target_include_directories(zoadam_trainer_packages SYSTEM INTERFACE ${ZOADAM_CBLAS_INCLUDE_DIR})
+  target_link_libraries(zoadam_trainer_packages INTERFACE CLI11::CLI11 nlohmann_json::nlohmann_json
+                                                          ${ZOADAM_CBLAS_LIBRARY})
+endfunction()

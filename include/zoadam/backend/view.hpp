@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer shows its backend: tensors, fields, coefficients, messages.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "zoadam/concepts/quantizer.hpp"
+#include "zoadam/detail/tags.hpp"
+#include "zoadam/layout/partition.hpp"
+#include "zoadam/state/coefficients.hpp"
+#include "zoadam/state/field.hpp"
+
+namespace zoadam::detail {
+
+/// Fields: all fields of a composition. Pointers of worker and replica fields are indexed by flat position, those of
+/// owner fields by position among the owner's elements.
+template <class Fields>
+struct view {
+  layout const* tensors;
+  registers<float*, typename Fields::tags> field;
+  coefficients<float> const* group;  ///< one per parameter group
+  bool has_gradient = true;          ///< false: gradients count as zeros
+  float* block_sums;                 ///< ceil(elements / sum_block) + number of tensors floats
+};
+
+/// The result of an exchange on its way into a segment.
+template <class Down>
+struct incoming {
+  using quantizer = Down;
+  partition<Down> const* cut;
+  std::byte const* messages;
+};
+/// The input of an exchange on its way out of a segment. `carry` holds worker errors, or c where a group's scale must
+/// be known before its first element is encoded; null if neither is needed.
+template <class Up>
+struct outgoing {
+  using quantizer = Up;
+  partition<Up> const* cut;
+  std::byte* messages;
+  float* carry;
+};
+struct no_messages {
+  using quantizer = void;
+};
+
+/// Block size of a quantizer's groups; 0 if they are not blocks, or for no quantizer.
+template <class Quantizer>
+inline constexpr index block_of = block_size<typename Quantizer::groups>;
+template <>
+inline constexpr index block_of<void> = 0;
+
+/// Whether a group is encoded right after it was computed, in one pass over memory.
+template <class Quantizer>
+inline constexpr bool single_pass = !Quantizer::has_scale || block_of<Quantizer> > 0;
+template <class Quantizer>
+inline constexpr bool needs_carry = Quantizer::compensated || !single_pass<Quantizer>;
+/// Elements of a tile.
+template <class Quantizer>
+inline constexpr index tile_of = block_of<Quantizer> > tile_size ? block_of<Quantizer> : tile_size;
+
+}  // namespace zoadam::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a quantizer is: how the values of a group travel.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include "zoadam/concepts/policy.hpp"
+#include "zoadam/lane/sum.hpp"
+#include "zoadam/layout/groups.hpp"
+
+namespace zoadam {
+
+/// Elements per step of any loop over a group: sums are defined over runs of this length, and it bounds what a kernel
+/// keeps in the first-level cache.
+inline constexpr index tile_size = sum_block;
+
+template <class Quantizer>
+concept has_groups = groups<typename Quantizer::groups>;
+
+/// payload_bytes(n): bytes of n elements of one group without its scale. Additive over multiples of 32.
+template <class Quantizer>
+concept sizes_payload = requires(index n) {
+  { Quantizer::payload_bytes(n) }
+  noexcept->std::same_as<index>;
+};
+
+/// has_scale: whether a float32 scale travels with each group. If so, norm::term is summed over the group's active
+/// elements and norm::scale(sum, count) is the scale.
+template <class Quantizer>
+concept says_scale = requires {
+  { Quantizer::has_scale } -> std::convertible_to<bool>;
+}
+&&(!Quantizer::has_scale || requires(double sum, index count, lane_t<isa::scalar> x) {
+  { Quantizer::norm::scale(sum, count) }
+  noexcept->std::same_as<float>;
+  { typename Quantizer::norm::term{}(x) }
+  noexcept->std::same_as<lane_t<isa::scalar>>;
+});
+
+/// compensated: whether what is lost is kept and added to the next input (error feedback).
+template <class Quantizer>
+concept says_compensated = requires {
+  { Quantizer::compensated } -> std::convertible_to<bool>;
+};
+
+/// encode<Lane>(c, n, scale, payload): writes payload_bytes(n) bytes; n elements from a multiple of 32 of the group.
+template <class Quantizer>
+concept encodes = requires(float const* c, index n, float scale, std::byte* payload) {
+  { Quantizer::template encode<lane_t<isa::scalar>>(c, n, scale, payload) }
+  noexcept;
+};
+
+/// decode<Lane>(payload, skip, n, scale, out): the values of elements [skip, skip + n) of a payload.
+template <class Quantizer>
+concept decodes = requires(std::byte const* payload, index n, float scale, float* out) {
+  { Quantizer::template decode<lane_t<isa::scalar>>(payload, n, n, scale, out) }
+  noexcept;
+};
+
+template <class Quantizer>
+concept quantizer = policy<Quantizer> && has_groups<Quantizer> && sizes_payload<Quantizer> && says_scale<Quantizer> &&
+    says_compensated<Quantizer> && encodes<Quantizer> && decodes<Quantizer>;
+
+/// A quantizer that can say zero: its decoded value of 0 is 0, whatever the other elements of the group are.
+template <class Quantizer>
+concept keeps_zero = quantizer<Quantizer> && requires {
+  requires Quantizer::keeps_zero;
+};
+
+}  // namespace zoadam

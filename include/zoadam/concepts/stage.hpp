@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A state is a program of stages: passes, reductions and exchanges, run in order at every step.
+#pragma once
+
+#include <concepts>
+#include <tuple>
+
+#include "zoadam/concepts/quantizer.hpp"
+#include "zoadam/concepts/sync.hpp"
+#include "zoadam/state/coefficients.hpp"
+#include "zoadam/state/field.hpp"
+
+namespace zoadam {
+
+/// Always due.
+struct always {
+  constexpr bool due(clock const&) const noexcept { return true; }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("always");
+  }
+};
+
+/// An element formula, run on every element in a fused loop.
+///   Formula::reads, writes   tags of the values that run() uses and sets
+///   Formula::run(r, k)       on registers r of one lane and coefficients k
+template <class Formula, sync When = always>
+struct pass {
+  using formula = Formula;
+  When when{};
+};
+
+/// A sum over all elements, handed to the state's observe(clock, value).
+///   Formula::reads, Formula::term(r, k) -> lane
+template <class Formula, sync When = always>
+struct reduction {
+  using formula = Formula;
+  When when{};
+};
+
+/// Sends a value per element, takes the mean at the owner of its chunk, and gives the result to every rank.
+///   What::form(single_step, replay, f)  calls f(Form{}) with the form that this exchange takes; see exchange_form
+///   Up, Down                            quantizers of the two phases
+template <class What, sync When, quantizer Up, quantizer Down = Up>
+struct exchange {
+  static_assert(
+      std::same_as<typename Up::groups, typename Down::groups>,
+      "zoadam: the two quantizers of an exchange must group elements alike, since one cut serves both phases");
+  using what = What;
+  using up = Up;
+  using down = Down;
+  When when{};
+};
+
+/// Defaults for the facts about What is exchanged.
+struct exchange_facts {
+  static constexpr bool carries_gradient = false;   ///< a worker with a bad gradient contributes nothing
+  static constexpr bool advances_variance = false;  ///< counts as an update of the variance
+  static constexpr bool variance_only = false;      ///< serves the variance alone: reported beside the exchanges
+  static constexpr bool closes_window = false;      ///< all workers agree on the parameters at the end of the step
+  static constexpr bool divides_by_gamma = false;   ///< nothing is sent while the sum of learning rates is 0
+};
+
+/// Defaults for the form of an exchange. A form says, as element formulas,
+///   send_reads, send(r, k)                 what a worker sends
+///   own(r, mean, k)                        what the owner makes of the mean before it is sent down
+///   receive_reads, receive_writes, receive(r, value, k)
+/// and, as facts about it:
+struct exchange_form {
+  static constexpr bool masked = false;   ///< active(r) says which elements take part
+  static constexpr bool limited = false;  ///< limit(r, k) bounds decoded magnitudes
+  using bound_reads = tags<>;             ///< what active() and limit() use
+  using own_reads = tags<>;
+  using own_writes = tags<>;
+  /// Values that receive() sets anew, so that loops before the exchange need not store them: on all elements, or on
+  /// active ones.
+  using rewrites = tags<>;
+  using rewrites_active = tags<>;
+
+  template <class Registers, class Lane, class Coefficients>
+  ZOADAM_INLINE static Lane own(Registers&, Lane mean, Coefficients const&) noexcept {
+    return mean;
+  }
+  /// Elements without variance that have a momentum: they wait for the next variance update.
+  template <class Registers, class Lane>
+  ZOADAM_INLINE static auto waiting(Registers const& r, Lane) noexcept {
+    return nonzero(r[at::momentum]);
+  }
+};
+
+namespace detail {
+template <class>
+inline constexpr bool is_pass = false;
+template <class F, class W>
+inline constexpr bool is_pass<pass<F, W>> = true;
+template <class>
+inline constexpr bool is_reduction = false;
+template <class F, class W>
+inline constexpr bool is_reduction<reduction<F, W>> = true;
+template <class>
+inline constexpr bool is_exchange = false;
+template <class E, class W, class U, class D>
+inline constexpr bool is_exchange<exchange<E, W, U, D>> = true;
+template <class>
+inline constexpr bool is_program = false;
+}  // namespace detail
+
+template <class Stage>
+concept stage = detail::is_pass<Stage> || detail::is_reduction<Stage> || detail::is_exchange<Stage>;
+
+namespace detail {
+template <stage... Stages>
+inline constexpr bool is_program<std::tuple<Stages...>> = true;
+}
+
+/// A std::tuple of stages.
+template <class Program>
+concept program = detail::is_program<Program>;
+
+}  // namespace zoadam

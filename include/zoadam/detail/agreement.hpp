@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Do all ranks run the same thing? At construction by one small exchange, later by message headers.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "zoadam/concepts/transport.hpp"
+#include "zoadam/detail/describe.hpp"
+#include "zoadam/error.hpp"
+#include "zoadam/layout/message.hpp"
+
+namespace zoadam::detail {
+
+template <class T>
+std::uint64_t hash_of(T const& described) {
+  hasher sink;
+  described.describe(sink);
+  return sink.value();
+}
+
+struct agreement {
+  std::uint64_t valid = 0;
+  std::uint64_t composition = 0, layout = 0, options = 0, parameters = 0;
+
+  std::uint64_t combined() const noexcept {
+    hasher sink;
+    sink("signature", composition, layout, options);
+    return sink.value();
+  }
+};
+
+/// Collective. Throws mismatch_error on every rank if one is not valid or differs, naming it and what differs.
+template <transport Transport>
+void agree(Transport& link, agreement const& mine, char const* call) {
+  auto const ranks = static_cast<std::size_t>(link.size());
+  std::vector<index> offsets;
+  for (std::size_t j = 0; j <= ranks; ++j) offsets.push_back(static_cast<index>(j * sizeof(agreement)));
+  std::vector<std::byte> send(sizeof mine), all(ranks * sizeof mine);
+  std::memcpy(send.data(), &mine, sizeof mine);
+  link.all_gather(offsets, send.data(), all.data());
+
+  agreement first;
+  std::memcpy(&first, all.data(), sizeof first);
+  for (std::size_t j = 0; j < ranks; ++j) {
+    agreement theirs;
+    std::memcpy(&theirs, all.data() + j * sizeof theirs, sizeof theirs);
+    auto const refuse = [&](char const* what) {
+      throw mismatch_error(std::string("zoadam: ") + call + ": rank " + std::to_string(j) + " " + what);
+    };
+    if (theirs.valid != 1) refuse("refused its arguments");
+    if (theirs.composition != first.composition) refuse("runs another composition than rank 0");
+    if (theirs.layout != first.layout) refuse("has other tensors than rank 0");
+    if (theirs.options != first.options) refuse("has other options than rank 0");
+    if (theirs.parameters != first.parameters) refuse("has other parameters than rank 0: broadcast them first");
+  }
+}
+
+[[noreturn]] inline void throw_mismatch(char const* field, int rank) {
+  throw mismatch_error("zoadam: exchange: rank " + std::to_string(rank) + " sent another " + field);
+}
+
+/// The header at `message`, from `rank`, after a comparison with this rank's own.
+inline message_header check_header(std::byte const* message, message_header const& mine, int rank) {
+  message_header const theirs = read_header(message);
+  if (theirs.version != mine.version) throw_mismatch("wire version", rank);
+  if (theirs.composition != mine.composition) throw_mismatch("composition", rank);
+  if ((theirs.flags ^ mine.flags) & ~message_header::skipped) throw_mismatch("stage of the composition", rank);
+  if (theirs.step != mine.step) throw_mismatch("step", rank);
+  if (std::bit_cast<std::uint64_t>(theirs.gamma) != std::bit_cast<std::uint64_t>(mine.gamma)) {
+    throw_mismatch("sum of learning rates", rank);
+  }
+  if (theirs.groups != mine.groups) throw_mismatch("learning rate or decay", rank);
+  return theirs;
+}
+
+}  // namespace zoadam::detail

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the exchanges of a program need: cuts, error fields, message buffers.
+#pragma once
+
+#include <algorithm>
+#include <tuple>
+
+#include "zoadam/backend/view.hpp"
+#include "zoadam/concepts/stage.hpp"
+
+namespace zoadam::detail {
+
+/// A stage that is no exchange needs nothing.
+template <class Stage>
+struct stage_plan {
+  using fields = zoadam::fields<>;
+  static constexpr index tile = tile_of<void>;
+  stage_plan() = default;
+  stage_plan(layout const&, int) {}
+  index outbox(int) const noexcept { return 0; }
+  index inbox(int) const noexcept { return 0; }
+};
+
+template <class What, class When, class Up, class Down>
+struct stage_plan<exchange<What, When, Up, Down>> {
+  using worker = at::worker_error_t<What>;
+  using owner = at::owner_error_t<What>;
+  using fields =
+      join<std::conditional_t<needs_carry<Up>, zoadam::fields<field<worker, home::worker>>, zoadam::fields<>>,
+           std::conditional_t<needs_carry<Down>, zoadam::fields<field<owner, home::owner>>, zoadam::fields<>>>;
+  static constexpr index tile = tile_of<Up>;
+
+  partition<Up> up;
+  partition<Down> down;
+
+  stage_plan() = default;
+  stage_plan(layout const& l, int ranks) : up(l, ranks), down(l, ranks) {}
+
+  static index own_bytes(std::vector<index> const& offsets, int me) noexcept {
+    return offsets[static_cast<std::size_t>(me) + 1] - offsets[static_cast<std::size_t>(me)];
+  }
+  /// The outgoing messages; afterwards the messages that everybody gathers.
+  index outbox(int) const noexcept { return std::max(up.offsets().back(), down.offsets().back()); }
+  /// The ranks' messages for this owner, and its own one.
+  index inbox(int me) const noexcept {
+    return up.ranks() * own_bytes(up.offsets(), me) + own_bytes(down.offsets(), me);
+  }
+};
+
+template <class Program>
+struct plan_of_;
+template <class... Stages>
+struct plan_of_<std::tuple<Stages...>> {
+  using plans = std::tuple<stage_plan<Stages>...>;
+  using fields = join<typename stage_plan<Stages>::fields...>;
+  static constexpr index tile = std::max({tile_of<void>, stage_plan<Stages>::tile...});
+
+  static plans make(layout const& l, int ranks) { return plans(stage_plan<Stages>(l, ranks)...); }
+};
+template <class Program>
+using plan_of = plan_of_<Program>;
+
+}  // namespace zoadam::detail

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A segment: what one fused loop does between two collectives. Its loads and stores are derived from its formulas.
+#pragma once
+
+#include <type_traits>
+
+#include "zoadam/detail/tags.hpp"
+
+namespace zoadam::detail {
+
+/// No exchange at that end of a segment.
+struct nothing {
+  static constexpr bool masked = false;
+  static constexpr bool limited = false;
+  using send_reads = tags<>;
+  using receive_reads = tags<>;
+  using receive_writes = tags<>;
+  using rewrites = tags<>;
+  using rewrites_active = tags<>;
+};
+
+template <class Loads, class Writes, class... Formulas>
+struct pass_traffic {
+  using loads = Loads;
+  using writes = Writes;
+};
+template <class Loads, class Writes, class Formula, class... Rest>
+struct pass_traffic<Loads, Writes, Formula, Rest...>
+    : pass_traffic<unite<Loads, subtract<typename Formula::reads, Writes>>, unite<Writes, typename Formula::writes>,
+                   Rest...> {};
+
+/// Receive: form of the exchange whose result comes in, or nothing. Send: form of the exchange that the segment
+/// feeds, or nothing. Formulas: the passes between them.
+template <class Receive, class Send, class... Formulas>
+struct segment {
+  using receive = Receive;
+  using send = Send;
+
+ private:
+  // Values that receive() sets on active elements only do not count as set for whoever reads them later.
+  using received = subtract<typename Receive::receive_writes, typename Receive::rewrites_active>;
+  using passes = pass_traffic<typename Receive::receive_reads, received, Formulas...>;
+
+ public:
+  using loads = unite<typename passes::loads, subtract<typename Send::send_reads, typename passes::writes>>;
+  using stores = subtract<unite<typename Receive::receive_writes, typename passes::writes>, typename Send::rewrites>;
+  using all = unite<loads, unite<typename Receive::receive_writes, typename passes::writes>>;
+  static constexpr bool empty = std::is_same_v<stores, tags<>> && std::is_same_v<Send, nothing>;
+
+  /// The segment with one more pass, and the segment that ends in a send.
+  template <class Formula>
+  using then = segment<Receive, Send, Formulas..., Formula>;
+  template <class Form>
+  using into = segment<Receive, Form, Formulas...>;
+
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static void run_passes(Registers& r, Coefficients const& k) noexcept {
+    (Formulas::run(r, k), ...);
+    (void)r, (void)k;
+  }
+};
+
+}  // namespace zoadam::detail

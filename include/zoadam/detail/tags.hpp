@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of tags, and registers that are indexed by a tag.
+#pragma once
+
+#include <type_traits>
+
+#include "zoadam/config.hpp"
+
+namespace zoadam {
+
+/// A compile-time set of field tags.
+template <class... Tags>
+struct tags {};
+
+namespace detail {
+
+template <class List, class Tag>
+inline constexpr bool contains = false;
+template <class... Tags, class Tag>
+inline constexpr bool contains<tags<Tags...>, Tag> = (std::is_same_v<Tags, Tag> || ...);
+
+template <class A, class B>
+struct unite_;
+template <class... As>
+struct unite_<tags<As...>, tags<>> {
+  using type = tags<As...>;
+};
+template <class... As, class B, class... Bs>
+struct unite_<tags<As...>, tags<B, Bs...>> {
+  using type =
+      typename unite_<std::conditional_t<contains<tags<As...>, B>, tags<As...>, tags<As..., B>>, tags<Bs...>>::type;
+};
+template <class A, class B>
+using unite = typename unite_<A, B>::type;
+
+template <class A, class B, class Result = tags<>>
+struct subtract_;
+template <class B, class Result>
+struct subtract_<tags<>, B, Result> {
+  using type = Result;
+};
+template <class A, class... As, class B, class... Rs>
+struct subtract_<tags<A, As...>, B, tags<Rs...>> {
+  using type =
+      typename subtract_<tags<As...>, B, std::conditional_t<contains<B, A>, tags<Rs...>, tags<Rs..., A>>>::type;
+};
+template <class A, class B>
+using subtract = typename subtract_<A, B>::type;
+
+template <class... Tags, class F>
+constexpr void for_each_tag(tags<Tags...>, [[maybe_unused]] F f) {
+  (f(Tags{}), ...);
+}
+
+template <class Tag, class T>
+struct slot {
+  T value{};
+};
+
+template <class T, class List>
+struct registers;
+/// One T per tag: r[momentum] is a reference to the T of tag momentum.
+template <class T, class... Tags>
+struct registers<T, tags<Tags...>> : slot<Tags, T>... {
+  using value_type = T;
+  template <class Tag>
+  ZOADAM_HOST_DEVICE constexpr T& operator[](Tag) noexcept {
+    return static_cast<slot<Tag, T>&>(*this).value;
+  }
+  template <class Tag>
+  ZOADAM_HOST_DEVICE constexpr T const& operator[](Tag) const noexcept {
+    return static_cast<slot<Tag, T> const&>(*this).value;
+  }
+};
+
+}  // namespace detail
+}  // namespace zoadam

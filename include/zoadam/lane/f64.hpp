@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host scalar float64 whose arithmetic no compiler flag can change: schedule scalars and sums over blocks.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "zoadam/config.hpp"
+
+namespace zoadam {
+namespace detail {
+
+ZOADAM_INLINE double opaque(double x) noexcept {
+#if defined(__SSE2__)
+  asm("" : "+v"(x));
+  return x;
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+  return x;
+#else
+  auto bits = std::bit_cast<std::uint64_t>(x);
+  asm("" : "+r"(bits));
+  return std::bit_cast<double>(bits);
+#endif
+}
+
+ZOADAM_INLINE double divide(double a, double b) noexcept {
+#if defined(__AVX__)
+  double r;
+  asm("vdivsd {%2, %1, %0|%0, %1, %2}" : "=v"(r) : "v"(a), "v"(b));
+  return r;
+#elif defined(__SSE2__)
+  asm("divsd {%1, %0|%0, %1}" : "+x"(a) : "x"(b));
+  return a;
+#elif defined(__aarch64__)
+  double r;
+  asm("fdiv %d0, %d1, %d2" : "=w"(r) : "w"(a), "w"(b));
+  return r;
+#else
+  // volatile: each division sees a divisor of its own, so that no reciprocal is shared
+  auto bits = std::bit_cast<std::uint64_t>(b);
+  asm volatile("" : "+r"(bits));
+  return opaque(a / std::bit_cast<double>(bits));
+#endif
+}
+
+ZOADAM_INLINE double square_root(double a) noexcept {
+#if defined(__AVX__)
+  double r;
+  asm("vsqrtsd {%1, %1, %0|%0, %1, %1}" : "=v"(r) : "v"(a));
+  return r;
+#elif defined(__SSE2__)
+  asm("sqrtsd {%0, %0|%0, %0}" : "+x"(a));
+  return a;
+#elif defined(__aarch64__)
+  double r;
+  asm("fsqrt %d0, %d1" : "=w"(r) : "w"(a));
+  return r;
+#else
+  return opaque(__builtin_sqrt(a));
+#endif
+}
+
+}  // namespace detail
+
+/// One float64 with operators that round once each, to nearest even, whatever the compiler flags.
+struct f64 {
+  double v;
+
+  f64() = default;
+  ZOADAM_INLINE explicit f64(double x) noexcept : v(detail::opaque(x)) {}
+
+  ZOADAM_INLINE explicit operator double() const noexcept { return v; }
+  ZOADAM_INLINE double to_double() const noexcept { return v; }
+  /// Rounded once, to nearest even.
+  ZOADAM_INLINE float to_float() const noexcept {
+    float x = static_cast<float>(v);
+#if defined(__SSE2__)
+    asm("" : "+v"(x));
+#else
+    auto bits = std::bit_cast<std::uint32_t>(x);
+    asm("" : "+r"(bits));
+    x = std::bit_cast<float>(bits);
+#endif
+    return x;
+  }
+
+  ZOADAM_INLINE friend f64 operator+(f64 a, f64 b) noexcept { return f64(a.v + b.v); }
+  ZOADAM_INLINE friend f64 operator-(f64 a, f64 b) noexcept { return f64(a.v - b.v); }
+  ZOADAM_INLINE friend f64 operator*(f64 a, f64 b) noexcept { return f64(a.v * b.v); }
+  ZOADAM_INLINE friend f64 operator/(f64 a, f64 b) noexcept { return f64(detail::divide(a.v, b.v)); }
+  ZOADAM_INLINE friend f64 sqrt(f64 a) noexcept { return f64(detail::square_root(a.v)); }
+  /// Flips the sign bit.
+  ZOADAM_INLINE friend f64 operator-(f64 a) noexcept {
+    return f64(std::bit_cast<double>(std::bit_cast<std::uint64_t>(a.v) ^ 0x8000000000000000u));
+  }
+};
+
+}  // namespace zoadam

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer: runs a state's program over a backend and a transport. It knows stages, not algorithms.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "zoadam/concepts/backend.hpp"
+#include "zoadam/concepts/transport.hpp"
+#include "zoadam/detail/agreement.hpp"
+#include "zoadam/detail/plan.hpp"
+#include "zoadam/detail/window.hpp"
+#include "zoadam/lane/mode.hpp"
+#include "zoadam/options.hpp"
+
+namespace zoadam {
+
+/// Quantizer   how a value travels
+/// Sync        when workers exchange
+/// State       what is remembered, and the program that a step runs
+/// Backend     where loops run
+/// Transport   who moves the bytes
+///
+/// Collective: construction, step(), synchronize(), rebase(): every rank, in the same order, from one thread at a
+/// time. Errors:     argument_error before anything changed; mismatch_error when ranks disagree; transport_error. A
+/// call that
+///             throws leaves the parameters as they were. After anything but an argument_error every call throws
+///             poisoned_error.
+template <quantizer Quantizer, sync Sync, state State, backend Backend, transport Transport>
+requires has_program<State, Quantizer, Sync>
+class optimizer {
+ public:
+  using quantizer_type = Quantizer;
+  using sync_type = Sync;
+  using state_type = State;
+  using backend_type = Backend;
+  using transport_type = Transport;
+  using options_type = options<Quantizer, Sync, State>;
+  using program_type = program_of<State, Quantizer, Sync>;
+  using fields = detail::join<typename State::fields, typename detail::plan_of<program_type>::fields>;
+
+  /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
+  ///
+  /// Collective: every rank. Errors of one rank throw on all: argument_error there, mismatch_error elsewhere.
+  optimizer(std::vector<tensor> tensors, options_type settings, Transport link, Backend where = Backend{})
+      : options_(std::move(settings)), link_(std::move(link)), backend_(std::move(where)) {
+    std::exception_ptr failure;
+    detail::agreement mine;
+    try {
+      options_.validate();
+      group_ = options_.parameter_groups();
+      layout_ = std::make_unique<layout const>(std::move(tensors), static_cast<index>(group_.size()));
+      program_ = options_.state.program(options_.quantizer, options_.sync);
+      plan();
+      mine = {true, composition_hash(), detail::hash_of(*layout_), detail::hash_of(options_), parameter_hash()};
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    try {
+      detail::agree(link_, mine, "optimizer()");
+    } catch (...) {
+      if (failure) std::rethrow_exception(failure);
+      throw;
+    }
+    if (failure) std::rethrow_exception(failure);
+    signature_ = mine.combined();
+    options_.state.start(clock_);
+    adopt_parameters();
+  }
+
+  optimizer(optimizer&&) = default;
+  optimizer& operator=(optimizer&&) = delete;
+
+  /// One step with the gradients that now lie in the tensors.
+  ///
+  /// @param lr          learning rate, finite, >= 0, equal on all ranks
+  /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); finite, > 0
+  step_report step(double lr, double grad_scale = 1) {
+    ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
+    ZOADAM_EXPECTS(detail::finite(grad_scale) && grad_scale > 0, "optimizer::step",
+                   "grad_scale must be finite and > 0");
+    return guarded("optimizer::step", [&] {
+      clock_.step += 1;
+      clock_.lr = lr;
+      clock_.peak = std::max(clock_.peak, lr);
+      window_.add(lr, group_);
+      gradient_scale_ = grad_scale;
+      bad_ = false;
+      if (!options_.trusted_gradients) inspect_gradients();
+      report_.skipped_here = bad_;
+      walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+      if (closing_) window_.close();
+    });
+  }
+
+  /// Forces the exchange that makes parameters agree (before evaluation, at the end). Does nothing if they do.
+  step_report synchronize() {
+    return guarded("optimizer::synchronize", [&] {
+      bad_ = false;
+      for_each_exchange([&]<std::size_t I, class What>() {
+        if constexpr (What::closes_window) {
+          if (window_.steps() == 0) return;
+          schedule_[I].last = clock_.step;
+          if (window_.empty()) {
+            window_.close();
+            return;
+          }
+          What::form(window_.steps() == 1, false, [&](auto form) {
+            run_exchange<I, decltype(form), detail::segment<detail::nothing, detail::nothing>>(
+                detail::no_messages{}, [&]<class Next>(auto const& in) { run<Next>(in, detail::no_messages{}); });
+          });
+          window_.close();
+        }
+      });
+    });
+  }
+
+  /// Takes parameters that the user has changed, the same way on every rank, as the new starting point; moments and
+  /// errors stay. Errors: argument_error while a window of local steps is open (call synchronize() first);
+  /// mismatch_error if the parameters differ between ranks.
+  void rebase() {
+    ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
+    (void)guarded("optimizer::rebase", [&] {
+      detail::agreement mine{true, 0, 0, 0, parameter_hash()};
+      detail::agree(link_, mine, "optimizer::rebase");
+      adopt_parameters();
+    });
+  }
+
+  /// Restarts the schedule of variance updates at the next step. Call it on all ranks.
+  void reopen_variance() requires(requires { requires State::reopens_variance; }) {
+    clock_.origin = clock_.step;
+    for_each_exchange([&]<std::size_t I, class What>() {
+      if constexpr (What::advances_variance) schedule_[I] = {};
+    });
+  }
+
+  /// Whether the next step will exchange, variance rounds aside. `lr`: its learning rate, where the sync policy asks.
+  bool will_exchange(double lr) const noexcept {
+    bool answer = false;
+    const_cast<optimizer*>(this)->for_each_exchange([&]<std::size_t I, class What>() {
+      if constexpr (!What::variance_only) {
+        clock c = stage_clock(I);
+        c.step += 1;
+        c.lr = lr;
+        c.peak = std::max(c.peak, lr);
+        answer |= std::get<I>(program_).when.due(c);
+      }
+    });
+    return answer;
+  }
+  bool will_exchange() const noexcept { return will_exchange(clock_.lr); }
+
+  /// The parameters of tensor t that all workers agree on: those after the last exchange.
+  std::span<float const> agreed(index t) const noexcept {
+    index const n = layout_->first(t + 1) - layout_->first(t);
+    if constexpr (std::is_same_v<typename State::agreed, at::parameter_t>) {
+      return {(*layout_)[t].parameter.data(), static_cast<std::size_t>(n)};
+    } else {
+      return {view_.field[typename State::agreed{}] + layout_->first(t), static_cast<std::size_t>(n)};
+    }
+  }
+
+  /// A field of this rank, flat: every element for worker and replica fields, the owner's for owner fields.
+  template <class Tag>
+  requires detail::contains<typename fields::tags, Tag> std::span<float const> values(Tag tag)
+  const noexcept { return {view_.field[tag], static_cast<std::size_t>(size_[tag])}; }
+
+  /// Hash of everything that is equal on all ranks: replica fields, and the parameters unless local steps are open.
+  std::uint64_t replica_hash() const noexcept {
+    std::uint64_t h = window_.steps() == 0 ? parameter_hash() : 0;
+    detail::for_each_tag(detail::at_home<fields, home::replica>{}, [&](auto tag) {
+      h = h * 0x100000001b3u + Backend::hash(view_.field[tag], layout_->elements(), 0);
+    });
+    return h;
+  }
+
+  index steps() const noexcept { return clock_.step; }
+  index elements() const noexcept { return layout_->elements(); }
+  int rank() const noexcept { return link_.rank(); }
+  int workers() const noexcept { return link_.size(); }
+  /// Updates of the variance so far.
+  index variance_updates() const noexcept { return moments_.count(); }
+  memory_use memory() const noexcept { return memory_; }
+  index bytes_sent() const noexcept { return link_.bytes_sent(); }
+
+  /// The composition in words.
+  std::string name() const {
+    detail::namer sink;
+    describe(sink);
+    return sink.text();
+  }
+
+ private:
+  static constexpr std::size_t stages_ = std::tuple_size_v<program_type>;
+  struct stage_schedule {
+    index last = 0, count = 0;
+  };
+
+  // ---- construction ----
+
+  void plan() {
+    using plans = detail::plan_of<program_type>;
+    int const me = link_.rank();
+    plans_ = plans::make(*layout_, link_.size());
+    view_.tensors = layout_.get();
+    detail::for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = layout_->elements(); });
+    index outbox = 0, inbox = 0;
+    for_each_exchange([&]<std::size_t I, class>() {
+      auto const& p = std::get<I>(plans_);
+      outbox = std::max(outbox, p.outbox(me));
+      inbox = std::max(inbox, p.inbox(me));
+      using owner = typename std::tuple_element_t<I, typename plans::plans>::owner;
+      if constexpr (detail::contains<typename fields::tags, owner>) size_[owner{}] = p.up.elements(me);
+    });
+    auto const rounded = [](index bytes) { return (bytes + 63) / 64 * 64; };
+    index const blocks = layout_->elements() / sum_block + 1;
+    index const coefficient_bytes = rounded(static_cast<index>(group_.size() * sizeof(coefficients<float>)));
+    detail::for_each_tag(typename fields::tags{}, [&](auto tag) { memory_.fields += rounded(4 * size_[tag]); });
+    memory_.messages = rounded(outbox) + rounded(inbox);
+    backend_.reserve(plans::tile);
+    memory_.workspace = backend_.workspace_bytes() + rounded(4 * blocks) + coefficient_bytes;
+    arena_ = backend_.allocate(memory_.total() - backend_.workspace_bytes());
+
+    std::byte* at = arena_.data();
+    auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
+    detail::for_each_tag(typename fields::tags{},
+                         [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take(4 * size_[tag])); });
+    outbox_ = take(outbox);
+    inbox_ = take(inbox);
+    view_.block_sums = reinterpret_cast<float*>(take(4 * blocks));
+    coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
+    view_.group = coefficients_;
+    window_.start(group_.size());
+  }
+
+  void adopt_parameters() {
+    if constexpr (detail::contains<typename fields::tags, at::anchor_t>) {
+      for (index t = 0; t < layout_->size(); ++t) {
+        tensor const& each = (*layout_)[t];
+        Backend::copy(each.parameter.data(), view_.field[at::anchor] + layout_->first(t),
+                      static_cast<index>(each.parameter.size()));
+      }
+    }
+  }
+
+  std::uint64_t parameter_hash() const noexcept {
+    std::uint64_t h = 0;
+    for (index t = 0; t < layout_->size(); ++t) {
+      tensor const& each = (*layout_)[t];
+      h += Backend::hash(each.parameter.data(), static_cast<index>(each.parameter.size()), layout_->first(t));
+    }
+    return h;
+  }
+
+  template <class Sink>
+  void describe(Sink& sink) const {
+    options_.quantizer.describe(sink);
+    options_.sync.describe(sink);
+    options_.state.describe(sink);
+  }
+  std::uint64_t composition_hash() const {
+    detail::hasher sink;
+    describe(sink);
+    return sink.value();
+  }
+
+  // ---- a call ----
+
+  template <class Body>
+  step_report guarded(char const* call, Body const& body) {
+    if (poisoned_) throw poisoned_error(std::string("zoadam: ") + call + ": an earlier call failed half-way");
+    floating_point_mode const ieee;
+    report_ = {};
+    closing_ = false;
+    index const sent = link_.bytes_sent();
+    try {
+      body();
+    } catch (mismatch_error const&) {  // every rank sees it for itself
+      poisoned_ = true;
+      throw;
+    } catch (...) {
+      poisoned_ = true;
+      link_.abort();
+      throw;
+    }
+    report_.step = clock_.step;
+    report_.bytes_sent = link_.bytes_sent() - sent;
+    return report_;
+  }
+
+  void inspect_gradients() {
+    auto const facts = backend_.check(view_, static_cast<float>(gradient_scale_));
+    bad_ = facts.bad;
+    if (bad_) return;
+    report_.gradient_norm = facts.norm;
+    if (options_.max_norm > 0 && facts.norm > options_.max_norm) {
+      gradient_scale_ = (f64(gradient_scale_) * f64(options_.max_norm) / f64(facts.norm)).v;
+    }
+  }
+
+  void refresh_coefficients() {
+    view_.has_gradient = !bad_;
+    for (std::size_t g = 0; g < group_.size(); ++g) {
+      coefficients<float>& k = coefficients_[g];
+      moments_.fill(k, options_, bad_);
+      window_.fill(k, g, clock_.lr, group_[g]);
+      k.grad_scale = static_cast<float>(gradient_scale_);
+    }
+  }
+
+  template <class Segment, class In, class Out>
+  detail::tally run(In const& in, Out const& out) {
+    refresh_coefficients();
+    return backend_.template run<Segment>(view_, in, out);
+  }
+
+  // ---- the program ----
+
+  clock stage_clock(std::size_t i) const noexcept {
+    clock c = clock_;
+    c.last = schedule_[i].last;
+    c.count = schedule_[i].count;
+    return c;
+  }
+
+  // Runs stages I, I + 1, ...; Segment is what has been gathered since the last collective, `in` its input.
+  template <std::size_t I, class Segment, class In>
+  void walk(In const& in) {
+    if constexpr (I == stages_) {
+      if constexpr (!Segment::empty) run<Segment>(in, detail::no_messages{});
+    } else {
+      walk_stage<I, Segment>(std::get<I>(program_), in);
+    }
+  }
+
+  template <std::size_t I, class Segment, class In, class Formula, class When>
+  void walk_stage(pass<Formula, When> const& stage, In const& in) {
+    if constexpr (!std::is_same_v<When, always>) {
+      if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
+    }
+    if constexpr (requires { Formula::advances_variance; }) {
+      if (!bad_) moments_.advance(options_);
+      report_.variance_updated |= !bad_;
+    }
+    walk<I + 1, typename Segment::template then<Formula>>(in);
+  }
+
+  template <std::size_t I, class Segment, class In, class Formula, class When>
+  void walk_stage(reduction<Formula, When> const& stage, In const& in) {
+    if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
+    if constexpr (!Segment::empty) run<Segment>(in, detail::no_messages{});
+    options_.state.observe(clock_, backend_.template reduce<Formula>(view_));
+    walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+  }
+
+  template <std::size_t I, class Segment, class In, class What, class When, class Up, class Down>
+  void walk_stage(exchange<What, When, Up, Down> const& stage, In const& in) {
+    if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
+    schedule_[I].last = clock_.step;
+    schedule_[I].count += 1;
+    if constexpr (What::closes_window) {
+      closing_ = true;
+    }
+    if constexpr (What::divides_by_gamma) {
+      // Learning rate 0 throughout: nobody moved, so there is nothing to send.
+      if (window_.empty()) return walk<I + 1, Segment>(in);
+    }
+    What::form(window_.steps() == 1, true, [&](auto form) {
+      run_exchange<I, decltype(form), Segment>(in, [&]<class Next>(auto const& next) { walk<I + 1, Next>(next); });
+    });
+  }
+
+  // Both phases of exchange I. `proceed.operator()<Next>(next_in)` gets the segment that takes in the result.
+  template <std::size_t I, class Form, class Segment, class In, class Proceed>
+  void run_exchange(In const& in, Proceed const& proceed) {
+    using stage = std::tuple_element_t<I, program_type>;
+    using what = typename stage::what;
+    using up_type = typename stage::up;
+    using down_type = typename stage::down;
+    auto const& p = std::get<I>(plans_);
+    int const ranks = link_.size(), me = link_.rank();
+    bool const contributes = !(what::carries_gradient && bad_);
+
+    message_header header = make_header(I, contributes ? 1 : 0);
+    if (contributes) {
+      detail::outgoing<up_type> out{&p.up, outbox_, nullptr};
+      if constexpr (detail::needs_carry<up_type>) out.carry = view_.field[at::worker_error_t<what>{}];
+      report_.waiting += run<typename Segment::template into<Form>>(in, out).waiting;
+    } else if constexpr (!Segment::empty) {
+      run<Segment>(in, detail::no_messages{});
+    }
+    for (int j = 0; j < ranks; ++j) detail::write_header(outbox_ + offset(p.up, j), header);
+    link_.all_to_all(p.up.offsets(), outbox_, inbox_);
+
+    index const stride = offset(p.up, me + 1) - offset(p.up, me);
+    std::vector<bool> counted(static_cast<std::size_t>(ranks));
+    header.contributions = 0;
+    for (int i = 0; i < ranks; ++i) {
+      message_header const theirs = detail::check_header(inbox_ + i * stride, header, i);
+      counted[static_cast<std::size_t>(i)] = theirs.contributions != 0;
+      header.contributions += theirs.contributions != 0;
+      report_.skipped_workers += i == 0 ? -report_.skipped_workers : 0;
+      report_.skipped_workers += (theirs.flags & message_header::skipped) != 0;
+    }
+    int const contributions = static_cast<int>(header.contributions);
+    std::byte* const message = inbox_ + ranks * stride;
+    if (contributions > 0) {
+      float* carry = nullptr;
+      if constexpr (detail::needs_carry<down_type>) carry = view_.field[at::owner_error_t<what>{}];
+      refresh_coefficients();
+      backend_.template own<Form>(view_, p.up, p.down, me, inbox_, counted, contributions, message, carry);
+    }
+    detail::write_header(message, header);
+    link_.all_gather(p.down.offsets(), message, outbox_);
+    for (int j = 0; j < ranks; ++j) {
+      if (detail::check_header(outbox_ + offset(p.down, j), header, j).contributions != header.contributions) {
+        detail::throw_mismatch("contributions", j);
+      }
+    }
+
+    report_.payload_bytes += p.up.payload_bytes();
+    if constexpr (!what::variance_only) report_.exchanged = true;
+    if (contributions == 0) {
+      return proceed.template operator()<detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+    }
+    if constexpr (what::advances_variance) {
+      moments_.advance(options_);
+      report_.variance_updated = true;
+    }
+    proceed.template operator()<detail::segment<Form, detail::nothing>>(
+        detail::incoming<down_type>{&p.down, outbox_});
+  }
+
+  template <class Cut>
+  static index offset(Cut const& cut, int j) noexcept {
+    return cut.offsets()[static_cast<std::size_t>(j)];
+  }
+
+  message_header make_header(std::size_t stage, std::uint32_t contributions) const noexcept {
+    message_header h;
+    h.flags = (static_cast<std::uint32_t>(stage) << 8) | (bad_ ? message_header::skipped : 0u);
+    h.composition = signature_;
+    h.step = static_cast<std::uint64_t>(clock_.step);
+    h.gamma = window_.gamma(0);
+    h.groups = window_.hash(clock_.lr);
+    h.contributions = contributions;
+    return h;
+  }
+
+  template <class F>
+  void for_each_exchange(F const& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (visit_exchange<I>(f), ...); }
+    (std::make_index_sequence<stages_>{});
+  }
+  template <std::size_t I, class F>
+  void visit_exchange(F const& f) {
+    using stage = std::tuple_element_t<I, program_type>;
+    if constexpr (detail::is_exchange<stage>) f.template operator()<I, typename stage::what>();
+  }
+
+  options_type options_;
+  Transport link_;
+  Backend backend_;
+  std::vector<parameter_group> group_;
+  std::unique_ptr<layout const> layout_;
+  program_type program_;
+  typename detail::plan_of<program_type>::plans plans_;
+
+  typename Backend::memory arena_;
+  detail::view<fields> view_;
+  detail::registers<index, typename fields::tags> size_;
+  std::byte* outbox_ = nullptr;
+  std::byte* inbox_ = nullptr;
+  coefficients<float>* coefficients_ = nullptr;
+  memory_use memory_;
+
+  clock clock_;
+  std::array<stage_schedule, stages_> schedule_{};
+  detail::window window_;
+  detail::moment_count moments_;
+  std::uint64_t signature_ = 0;
+
+  step_report report_;
+  double gradient_scale_ = 1;
+  bool bad_ = false;
+  bool closing_ = false;
+  bool poisoned_ = false;
+};
+
+}  // namespace zoadam

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user may set at construction, and what a step reports.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "zoadam/concepts/state.hpp"
+#include "zoadam/layout/layout.hpp"
+
+namespace zoadam {
+
+namespace detail {
+/// By its bits, since -ffinite-math-only folds std::isfinite.
+constexpr bool finite(double d) noexcept {
+  return (std::bit_cast<std::uint64_t>(d) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+constexpr bool in_unit_interval(double d) noexcept { return finite(d) && d >= 0 && d < 1; }
+constexpr bool not_negative(double d) noexcept { return finite(d) && d >= 0; }
+
+template <class State>
+inline constexpr bool corrects_bias = true;
+template <class State>
+requires requires { State::bias_correction; }
+inline constexpr bool corrects_bias<State> = State::bias_correction;
+}  // namespace detail
+
+/// Hyper-parameters and the policies' own settings; must be equal on all ranks.
+template <class Quantizer, class Sync, class State>
+struct options {
+  double beta1 = 0.9;                                   ///< in [0, 1)
+  double beta2 = 0.999;                                 ///< in [0, 1)
+  double epsilon = 1e-8;                                ///< >= 0
+  bool epsilon_inside = false;                          ///< under the root instead of beside it
+  bool bias_correction = detail::corrects_bias<State>;  ///< of the variance
+  double weight_decay = 0;                              ///< decoupled; used where `groups` is empty
+  double limit = 1;                ///< bound on decoded displacements in units of gamma * D^p; 0: none
+  double max_norm = 0;             ///< clip this worker's gradient to that norm, before anything else; 0: no clipping
+  bool trusted_gradients = false;  ///< leave out the pass that finds NaN and Inf; excludes max_norm
+  std::vector<parameter_group> groups;  ///< tensor.group indexes it; empty: one group
+  Sync sync{};
+  State state{};
+  Quantizer quantizer{};
+
+  std::vector<parameter_group> parameter_groups() const {
+    return groups.empty() ? std::vector<parameter_group>{{weight_decay, 1.0}} : groups;
+  }
+
+  /// Errors: argument_error that names the field.
+  void validate() const {
+    auto const expects = [](bool condition, char const* rule) {
+      ZOADAM_EXPECTS(condition, "optimizer(options)", std::string("options.") + rule);
+    };
+    expects(detail::in_unit_interval(beta1), "beta1 must be in [0, 1)");
+    expects(detail::in_unit_interval(beta2), "beta2 must be in [0, 1)");
+    expects(detail::not_negative(epsilon), "epsilon must be finite and >= 0");
+    expects(detail::not_negative(weight_decay), "weight_decay must be finite and >= 0");
+    expects(detail::not_negative(limit), "limit must be finite and >= 0");
+    expects(detail::not_negative(max_norm), "max_norm must be finite and >= 0");
+    expects(!trusted_gradients || max_norm == 0, "trusted_gradients leaves out the pass that max_norm needs");
+    for (parameter_group const& g : groups) {
+      expects(detail::not_negative(g.weight_decay), "groups: weight_decay must be finite and >= 0");
+      expects(detail::finite(g.lr_factor) && g.lr_factor > 0, "groups: lr_factor must be finite and > 0");
+    }
+    if constexpr (requires { sync.valid(); }) expects(sync.valid(), "sync: a number out of range");
+    if constexpr (requires { state.valid(); }) expects(state.valid(), "state: a number out of range");
+  }
+
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("options", beta1, beta2, epsilon, epsilon_inside, bias_correction, limit, max_norm, trusted_gradients);
+    for (parameter_group const& g : parameter_groups()) sink("group", g.weight_decay, g.lr_factor);
+  }
+};
+
+/// What a step did.
+struct [[nodiscard]] step_report {
+  index step = 0;
+  bool exchanged = false;         ///< an exchange took place, variance rounds aside
+  bool variance_updated = false;  ///< this step changed the variance
+  bool skipped_here = false;      ///< this worker's gradient was bad and counted as missing
+  int skipped_workers = 0;        ///< how many workers' were, known on steps with an exchange of any kind
+  double gradient_norm = 0;       ///< of this worker's scaled gradient before clipping; 0 if not computed
+  index waiting = 0;              ///< elements with a momentum and no variance; known on exchanges
+  index bytes_sent = 0;           ///< to other ranks, as the transport counted
+  index payload_bytes = 0;        ///< encoded size of everything exchanged, headers excluded
+};
+
+/// Bytes allocated by one rank.
+struct memory_use {
+  index fields = 0;     ///< state and errors: 4 bytes per declared value, each field rounded up to 64 bytes
+  index messages = 0;   ///< buffers of the exchanges
+  index workspace = 0;  ///< tiles and block sums
+  index total() const noexcept { return fields + messages + workspace; }
+};
+
+}  // namespace zoadam

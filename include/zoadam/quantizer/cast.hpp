@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16 bits per element on the wire.
+#pragma once
+
+#include <cstring>
+
+#include "zoadam/concepts/quantizer.hpp"
+#include "zoadam/lane/half.hpp"
+
+namespace zoadam {
+
+/// Rounds each element to bfloat16 or float16 (nearest even; float16 saturates): 2 bytes per element, no scale.
+///
+/// Accuracy: bfloat16 2^-9, float16 2^-12 relative to the element, within the normal range of the format.
+template <class Half>
+struct cast_quantizer {
+  using groups = whole;
+  static constexpr bool has_scale = false;
+  static constexpr bool compensated = false;
+  static constexpr bool keeps_zero = true;
+
+  static constexpr index payload_bytes(index n) noexcept { return 2 * n; }
+
+  template <class Lane>
+  static void encode(float const* c, index n, float, std::byte* payload) noexcept {
+    Half chunk[chunk_];
+    for (index i = 0; i < n; i += chunk_) {
+      index const m = n - i < chunk_ ? n - i : chunk_;
+      narrow(c + i, chunk, m);
+      std::memcpy(payload + 2 * i, chunk, static_cast<std::size_t>(2 * m));
+    }
+  }
+  template <class Lane>
+  static void decode(std::byte const* payload, index skip, index n, float, float* out) noexcept {
+    Half chunk[chunk_];
+    for (index i = 0; i < n; i += chunk_) {
+      index const m = n - i < chunk_ ? n - i : chunk_;
+      std::memcpy(chunk, payload + 2 * (skip + i), static_cast<std::size_t>(2 * m));
+      widen(chunk, out + i, m);
+    }
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink(std::is_same_v<Half, bfloat16> ? "bfloat16" : "float16");
+  }
+
+ private:
+  static constexpr index chunk_ = 256;  // payloads may be misaligned: values go through a small aligned buffer
+};
+static_assert(quantizer<cast_quantizer<bfloat16>> && quantizer<cast_quantizer<float16>>);
+
+}  // namespace zoadam

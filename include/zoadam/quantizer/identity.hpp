@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Full precision on the wire.
+#pragma once
+
+#include <cstring>
+
+#include "zoadam/concepts/quantizer.hpp"
+
+namespace zoadam {
+
+/// Sends float32 values as they are: 4 bytes per element, no scale, exact.
+struct identity_quantizer {
+  using groups = whole;
+  static constexpr bool has_scale = false;
+  static constexpr bool compensated = false;
+  static constexpr bool keeps_zero = true;
+
+  static constexpr index payload_bytes(index n) noexcept { return 4 * n; }
+
+  template <class Lane>
+  static void encode(float const* c, index n, float, std::byte* payload) noexcept {
+    std::memcpy(payload, c, static_cast<std::size_t>(4 * n));
+  }
+  template <class Lane>
+  static void decode(std::byte const* payload, index skip, index n, float, float* out) noexcept {
+    std::memcpy(out, payload + 4 * skip, static_cast<std::size_t>(4 * n));
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("identity");
+  }
+};
+static_assert(quantizer<identity_quantizer>);
+
+}  // namespace zoadam

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers that formulas use besides element values: per parameter group and step.
+#pragma once
+
+#include "zoadam/config.hpp"
+
+namespace zoadam {
+
+/// float64 on the host, rounded once to T = float; formulas see T = a lane type.
+template <class T>
+struct coefficients {
+  T grad_scale;       ///< multiplies the gradient: accumulation, loss scaling, clipping
+  T beta1;            ///< 1 where this worker has no gradient, so that the momentum stays
+  T one_minus_beta1;  ///< 0 there
+  T beta2;
+  T one_minus_beta2;
+  T bias1;           ///< 1 - beta1^k; 1 for k = 0
+  T bias2;           ///< 1 - beta2^k; 1 for k = 0 or without bias correction
+  T epsilon_inside;  ///< under the root; 0 unless asked for
+  T epsilon;         ///< beside the root; 0 if it is under it
+  T weight_decay;
+  T lr;         ///< learning rate of the group
+  T gamma;      ///< sum of lr since the last exchange
+  T decay;      ///< product of 1 - lr * weight_decay since the last exchange
+  T limit;      ///< bound on decoded magnitudes in units of gamma * D^p
+  T unlimited;  ///< added to the bound: 0, or the largest float if there is none
+
+  template <class U>
+  ZOADAM_HOST_DEVICE constexpr coefficients<U> as() const noexcept {
+    return {U(grad_scale), U(beta1), U(one_minus_beta1), U(beta2),   U(one_minus_beta2),
+            U(bias1),      U(bias2), U(epsilon_inside),  U(epsilon), U(weight_decay),
+            U(lr),         U(gamma), U(decay),           U(limit),   U(unlimited)};
+  }
+};
+
+}  // namespace zoadam

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields: what a composition remembers, per element, and where each value lives.
+#pragma once
+
+#include <type_traits>
+
+#include "zoadam/detail/tags.hpp"
+
+namespace zoadam {
+
+/// Tags of element values; formulas index their registers with them: r[at::momentum].
+namespace at {
+// The user's own buffers.
+struct gradient_t {
+  static constexpr char const* name = "gradient";
+};
+struct parameter_t {
+  static constexpr char const* name = "parameter";
+};
+// State.
+struct momentum_t {
+  static constexpr char const* name = "momentum";
+};
+struct variance_t {
+  static constexpr char const* name = "variance";
+};
+struct anchor_t {
+  static constexpr char const* name = "anchor";
+};
+struct momentum_sum_t {
+  static constexpr char const* name = "momentum_sum";
+};
+// Errors of the exchange of What: what its quantizers have not sent yet.
+template <class What>
+struct worker_error_t {
+  static constexpr char const* name = "worker_error";
+};
+template <class What>
+struct owner_error_t {
+  static constexpr char const* name = "owner_error";
+};
+
+inline constexpr gradient_t gradient;
+inline constexpr parameter_t parameter;
+inline constexpr momentum_t momentum;
+inline constexpr variance_t variance;
+inline constexpr anchor_t anchor;
+inline constexpr momentum_sum_t momentum_sum;
+}  // namespace at
+
+/// Where a value lives: on each worker its own; on every rank and equal (hashed); at the owner of its chunk only.
+enum class home { worker, replica, owner };
+
+/// Declares one float32 value per element. Memory and byte counts are derived from the declarations.
+template <class Tag, home Home>
+struct field {
+  using tag = Tag;
+  static constexpr home where = Home;
+};
+
+template <class... Fields>
+struct fields {
+  using tags = zoadam::tags<typename Fields::tag...>;
+  static constexpr int size = sizeof...(Fields);
+
+  template <home Home>
+  static constexpr int count = (0 + ... + (Fields::where == Home ? 1 : 0));
+};
+
+namespace detail {
+
+template <class A, class B>
+struct join_;
+template <class... As, class... Bs>
+struct join_<fields<As...>, fields<Bs...>> {
+  using type = fields<As..., Bs...>;
+};
+template <class... Lists>
+struct join_all_;
+template <>
+struct join_all_<> {
+  using type = fields<>;
+};
+template <class First, class... Rest>
+struct join_all_<First, Rest...> {
+  using type = typename join_<First, typename join_all_<Rest...>::type>::type;
+};
+template <class... Lists>
+using join = typename join_all_<Lists...>::type;
+
+template <class Fields, home Home>
+struct at_home_;
+template <class... Fields, home Home>
+struct at_home_<fields<Fields...>, Home> {
+  using type = typename join<std::conditional_t<Fields::where == Home, fields<Fields>, fields<>>...>::tags;
+};
+/// Tags of the fields with that home.
+template <class Fields, home Home>
+using at_home = typename at_home_<Fields, Home>::type;
+
+}  // namespace detail
+}  // namespace zoadam

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element formulas that several states share: DESIGN section 1, evaluated left to right as printed there.
+#pragma once
+
+#include "zoadam/state/coefficients.hpp"
+#include "zoadam/state/field.hpp"
+
+namespace zoadam {
+
+/// Magnitudes below 2^-96 (variance: 2^-126) are stored as zero: no denormals, no slow tail.
+inline constexpr float smallest_state = 0x1p-96f;
+inline constexpr float smallest_variance = 0x1p-126f;
+
+namespace formula {
+
+template <class Registers>
+using value_of = typename Registers::value_type;
+
+/// An element is active once its variance is above zero.
+template <class Registers>
+ZOADAM_INLINE auto active(Registers const& r) noexcept {
+  return greater(r[at::variance], value_of<Registers>(0.0f));
+}
+
+/// D = sqrt(v / bias + epsilon_inside) + epsilon
+template <class Registers, class Coefficients>
+ZOADAM_INLINE auto denominator(Registers const& r, Coefficients const& k) noexcept {
+  return sqrt(r[at::variance] / k.bias2 + k.epsilon_inside) + k.epsilon;
+}
+
+template <class Registers, class Coefficients>
+ZOADAM_INLINE auto gradient(Registers const& r, Coefficients const& k) noexcept {
+  return k.grad_scale * r[at::gradient];
+}
+
+/// beta1 m + (1 - beta1) g
+template <class Registers, class Coefficients, class Lane>
+ZOADAM_INLINE Lane next_momentum(Registers const& r, Lane g, Coefficients const& k) noexcept {
+  return flush(k.beta1 * r[at::momentum] + k.one_minus_beta1 * g, smallest_state);
+}
+
+/// beta2 v + (1 - beta2) g^2
+template <class Registers, class Coefficients, class Lane>
+ZOADAM_INLINE Lane next_variance(Registers const& r, Lane g, Coefficients const& k) noexcept {
+  return flush(k.beta2 * r[at::variance] + k.one_minus_beta2 * (g * g), smallest_variance);
+}
+
+/// x - lr (direction / D + weight_decay x); inactive elements only decay
+template <class Registers, class Coefficients, class Lane>
+ZOADAM_INLINE Lane stepped(Registers const& r, Lane direction, Coefficients const& k) noexcept {
+  Lane const move = select(active(r), direction / denominator(r, k), Lane(0.0f));
+  return r[at::parameter] - k.lr * (move + k.weight_decay * r[at::parameter]);
+}
+
+}  // namespace formula
+
+/// m <- beta1 m + (1 - beta1) g, with this worker's own gradient.
+struct local_momentum {
+  using reads = tags<at::gradient_t, at::momentum_t>;
+  using writes = tags<at::momentum_t>;
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
+    r[at::momentum] = formula::next_momentum(r, formula::gradient(r, k), k);
+  }
+};
+
+/// x <- x - lr (m / D + weight_decay x)
+struct local_step {
+  using reads = tags<at::parameter_t, at::momentum_t, at::variance_t>;
+  using writes = tags<at::parameter_t>;
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
+    r[at::parameter] = formula::stepped(r, r[at::momentum], k);
+  }
+};
+
+}  // namespace zoadam
