@@ -34,7 +34,9 @@ function(zoadam_add_test)
   list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/tests/)
   zoadam_add_program(test.${arg_NAME} SOURCES ${sources} LIBRARIES ${arg_LIBRARIES})
   add_test(NAME ${arg_NAME} COMMAND test.${arg_NAME} --no-intro=true --no-colors=true)
-  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${ZOADAM_TEST_TIMEOUT} ENVIRONMENT "${ZOADAM_TEST_ENVIRONMENT}")
+  # A program without a test case must not pass.
+  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${ZOADAM_TEST_TIMEOUT} ENVIRONMENT "${ZOADAM_TEST_ENVIRONMENT}"
+                                              FAIL_REGULAR_EXPRESSION "test cases: +0 ")
 endfunction()
 
 # Launcher flags: Open MPI refuses root and more ranks than cores unless told; others need nothing.

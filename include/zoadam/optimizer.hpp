@@ -143,7 +143,7 @@ class optimizer {
   /// Whether the next step will exchange, variance rounds aside. `lr`: its learning rate, where the sync policy asks.
   bool will_exchange(double lr) const noexcept {
     bool answer = false;
-    const_cast<optimizer*>(this)->for_each_exchange([&]<std::size_t I, class What>() {
+    for_each_exchange([&]<std::size_t I, class What>() {
       if constexpr (!What::variance_only) {
         clock c = stage_clock(I);
         c.step += 1;
@@ -237,6 +237,7 @@ class optimizer {
     coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
     view_.group = coefficients_;
     window_.start(group_.size());
+    counted_.assign(static_cast<std::size_t>(link_.size()), false);
   }
 
   void adopt_parameters() {
@@ -399,13 +400,12 @@ class optimizer {
     link_.all_to_all(p.up.offsets(), outbox_, inbox_);
 
     index const stride = offset(p.up, me + 1) - offset(p.up, me);
-    std::vector<bool> counted(static_cast<std::size_t>(ranks));
     header.contributions = 0;
+    report_.skipped_workers = 0;
     for (int i = 0; i < ranks; ++i) {
       message_header const theirs = detail::check_header(inbox_ + i * stride, header, i);
-      counted[static_cast<std::size_t>(i)] = theirs.contributions != 0;
+      counted_[static_cast<std::size_t>(i)] = theirs.contributions != 0;
       header.contributions += theirs.contributions != 0;
-      report_.skipped_workers += i == 0 ? -report_.skipped_workers : 0;
       report_.skipped_workers += (theirs.flags & message_header::skipped) != 0;
     }
     int const contributions = static_cast<int>(header.contributions);
@@ -414,7 +414,7 @@ class optimizer {
       float* carry = nullptr;
       if constexpr (detail::needs_carry<down_type>) carry = view_.field[at::owner_error_t<what>{}];
       refresh_coefficients();
-      backend_.template own<Form>(view_, p.up, p.down, me, inbox_, counted, contributions, message, carry);
+      backend_.template own<Form>(view_, p.up, p.down, me, inbox_, counted_, contributions, message, carry);
     }
     detail::write_header(message, header);
     link_.all_gather(p.down.offsets(), message, outbox_);
@@ -453,13 +453,14 @@ class optimizer {
     return h;
   }
 
+  // f.operator()<I, What>() for every exchange of the program.
   template <class F>
-  void for_each_exchange(F const& f) {
+  static void for_each_exchange(F const& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) { (visit_exchange<I>(f), ...); }
     (std::make_index_sequence<stages_>{});
   }
   template <std::size_t I, class F>
-  void visit_exchange(F const& f) {
+  static void visit_exchange(F const& f) {
     using stage = std::tuple_element_t<I, program_type>;
     if constexpr (detail::is_exchange<stage>) f.template operator()<I, typename stage::what>();
   }
@@ -486,6 +487,7 @@ class optimizer {
   detail::moment_count moments_;
   std::uint64_t signature_ = 0;
 
+  std::vector<bool> counted_;  // whose contribution the present mean holds
   step_report report_;
   double gradient_scale_ = 1;
   bool bad_ = false;

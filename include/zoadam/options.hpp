@@ -39,7 +39,7 @@ struct options {
   double limit = 1;                ///< bound on decoded displacements in units of gamma * D^p; 0: none
   double max_norm = 0;             ///< clip this worker's gradient to that norm, before anything else; 0: no clipping
   bool trusted_gradients = false;  ///< leave out the pass that finds NaN and Inf; excludes max_norm
-  std::vector<parameter_group> groups;  ///< tensor.group indexes it; empty: one group
+  std::vector<parameter_group> groups{};  ///< tensor.group indexes it; empty: one group
   Sync sync{};
   State state{};
   Quantizer quantizer{};

@@ -15,7 +15,7 @@
 
 namespace {
 
-using link = zoadam::thread_transport;
+using threads = zoadam::thread_transport;
 
 example::corpus nursery_rhyme() {
   std::string text;
@@ -31,6 +31,7 @@ example::settings small_run() {
   s.batch = 2;
   s.model = {.vocabulary = 0, .context = 12, .width = 16, .layers = 1, .heads = 2};
   s.lr = 1e-2;
+  s.warmup = 15;
   s.sync_start = 20;
   s.sync_period = 10;
   s.resolve();
@@ -50,20 +51,20 @@ std::pair<example::settings, example::results> run() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("it learns, replicas stay identical, and counts add up", Optimizer, zoadam::adam<link>,
-                   zoadam::onebit_adam<link>, zoadam::zero_one_adam<link>, zoadam::zero_one_adam_paper<link>,
-                   zoadam::local_adam<link>) {
+TEST_CASE_TEMPLATE("it learns, replicas stay identical, and counts add up", Optimizer, zoadam::adam<threads>,
+                   zoadam::onebit_adam<threads>, zoadam::zero_one_adam<threads>, zoadam::zero_one_adam_paper<threads>,
+                   zoadam::local_adam<threads>) {
   auto const [s, results] = run<Optimizer>();
-  auto const summary = example::summarize(s, nursery_rhyme(), results);
+  nlohmann::ordered_json const summary = example::summarize(s, nursery_rhyme(), results);
   CAPTURE(summary.dump(1));
   CHECK(summary["replicas_identical"] == true);
   CHECK(results[0].totals.exchanges > 0);
   CHECK(results[0].totals.replicas != 0);
-  CHECK(example::mean_loss(results, 50, 60) < example::mean_loss(results, 0, 10) - 0.5);
-  CHECK(summary["validation_loss"].get<double>() ==
-        doctest::Approx(example::mean_loss(results, 50, 60)).epsilon(0.25));
+  CHECK(example::mean_loss(results, 50, 60) < example::mean_loss(results, 0, 10) - 0.3);
+  double const validation = summary["validation_loss"];
+  CHECK(validation == doctest::Approx(example::mean_loss(results, 50, 60)).epsilon(0.25));
   double const bits = summary["bits_per_parameter"], rounds = summary["rounds_per_step"];
-  if (std::is_same_v<Optimizer, zoadam::adam<link>>) {
+  if (std::is_same_v<Optimizer, zoadam::adam<threads>>) {
     CHECK(bits == 32);
     CHECK(rounds == 1);
   } else {
@@ -78,14 +79,14 @@ TEST_CASE_TEMPLATE("it learns, replicas stay identical, and counts add up", Opti
 }
 
 TEST_CASE("different replicas are told") {
-  auto [s, results] = run<zoadam::adam<link>>();
+  auto [s, results] = run<zoadam::adam<threads>>();
   CHECK(example::summarize(s, nursery_rhyme(), results)["replicas_identical"] == true);
   results[1].totals.replicas ^= 1;
   CHECK(example::summarize(s, nursery_rhyme(), results)["replicas_identical"] == false);
 }
 
 TEST_CASE("the curve has a row per evaluation and one for the last step") {
-  auto [s, results] = run<zoadam::adam<link>>();
+  auto [s, results] = run<zoadam::adam<threads>>();
   s.curve = "trainer_curve_test.csv";
   example::write_curve(s, results);
   std::string const text = example::read_file(s.curve);

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The programs of every consumer, and what must not reach it: warning flags, options, other dependencies.
-set(_minimal ${ZOADAM_CHECKOUT}/examples/minimal.cpp)
-if(NOT EXISTS ${_minimal})
-  set(_minimal ${CMAKE_CURRENT_BINARY_DIR}/minimal.cpp)
-  file(WRITE ${_minimal} "#include <zoadam/config.hpp>\nint main() {}\n")
-endif()
-add_executable(minimal ${_minimal})
+add_executable(minimal ${ZOADAM_CHECKOUT}/examples/minimal.cpp)
 target_link_libraries(minimal PRIVATE zoadam::zoadam)
 if(CONSUMER_COMPONENTS STREQUAL "mpi")
   add_executable(minimal_mpi ${ZOADAM_CHECKOUT}/tests/package/minimal_mpi.cpp)

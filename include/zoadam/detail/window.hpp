@@ -73,10 +73,14 @@ class moment_count {
   template <class Options>
   void fill(coefficients<float>& k, Options const& o, bool missing) const noexcept {
     f64 const one(1.0);
-    k.beta1 = missing ? 1.0f : static_cast<float>(o.beta1);
-    k.one_minus_beta1 = missing ? 0.0f : (one - f64(o.beta1)).to_float();
+    k.beta1 = static_cast<float>(o.beta1);
+    k.one_minus_beta1 = (one - f64(o.beta1)).to_float();
     k.beta2 = static_cast<float>(o.beta2);
     k.one_minus_beta2 = (one - f64(o.beta2)).to_float();
+    k.own_beta1 = missing ? 1.0f : k.beta1;
+    k.own_one_minus_beta1 = missing ? 0.0f : k.one_minus_beta1;
+    k.own_beta2 = missing ? 1.0f : k.beta2;
+    k.own_one_minus_beta2 = missing ? 0.0f : k.one_minus_beta2;
     k.bias1 = count_ > 0 ? (one - power1_).to_float() : 1.0f;
     k.bias2 = count_ > 0 && o.bias_correction ? (one - power2_).to_float() : 1.0f;
     k.epsilon_inside = o.epsilon_inside ? static_cast<float>(o.epsilon) : 0.0f;

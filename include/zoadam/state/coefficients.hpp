@@ -9,11 +9,15 @@ namespace zoadam {
 /// float64 on the host, rounded once to T = float; formulas see T = a lane type.
 template <class T>
 struct coefficients {
-  T grad_scale;       ///< multiplies the gradient: accumulation, loss scaling, clipping
-  T beta1;            ///< 1 where this worker has no gradient, so that the momentum stays
-  T one_minus_beta1;  ///< 0 there
+  T grad_scale;  ///< multiplies the gradient: accumulation, loss scaling, clipping
+  T beta1;
+  T one_minus_beta1;
   T beta2;
   T one_minus_beta2;
+  T own_beta1;            ///< for moments of this worker's own gradient: 1 where it has none, so that they stay
+  T own_one_minus_beta1;  ///< 0 there
+  T own_beta2;
+  T own_one_minus_beta2;
   T bias1;           ///< 1 - beta1^k; 1 for k = 0
   T bias2;           ///< 1 - beta2^k; 1 for k = 0 or without bias correction
   T epsilon_inside;  ///< under the root; 0 unless asked for
@@ -27,9 +31,25 @@ struct coefficients {
 
   template <class U>
   ZOADAM_HOST_DEVICE constexpr coefficients<U> as() const noexcept {
-    return {U(grad_scale), U(beta1), U(one_minus_beta1), U(beta2),   U(one_minus_beta2),
-            U(bias1),      U(bias2), U(epsilon_inside),  U(epsilon), U(weight_decay),
-            U(lr),         U(gamma), U(decay),           U(limit),   U(unlimited)};
+    return {U(grad_scale),
+            U(beta1),
+            U(one_minus_beta1),
+            U(beta2),
+            U(one_minus_beta2),
+            U(own_beta1),
+            U(own_one_minus_beta1),
+            U(own_beta2),
+            U(own_one_minus_beta2),
+            U(bias1),
+            U(bias2),
+            U(epsilon_inside),
+            U(epsilon),
+            U(weight_decay),
+            U(lr),
+            U(gamma),
+            U(decay),
+            U(limit),
+            U(unlimited)};
   }
 };
 

@@ -33,7 +33,7 @@ ZOADAM_INLINE auto gradient(Registers const& r, Coefficients const& k) noexcept 
   return k.grad_scale * r[at::gradient];
 }
 
-/// beta1 m + (1 - beta1) g
+/// beta1 m + (1 - beta1) g, with a mean over the workers that have a gradient
 template <class Registers, class Coefficients, class Lane>
 ZOADAM_INLINE Lane next_momentum(Registers const& r, Lane g, Coefficients const& k) noexcept {
   return flush(k.beta1 * r[at::momentum] + k.one_minus_beta1 * g, smallest_state);
@@ -43,6 +43,17 @@ ZOADAM_INLINE Lane next_momentum(Registers const& r, Lane g, Coefficients const&
 template <class Registers, class Coefficients, class Lane>
 ZOADAM_INLINE Lane next_variance(Registers const& r, Lane g, Coefficients const& k) noexcept {
   return flush(k.beta2 * r[at::variance] + k.one_minus_beta2 * (g * g), smallest_variance);
+}
+
+/// The same two with this worker's own gradient, if it has one.
+template <class Registers, class Coefficients>
+ZOADAM_INLINE auto own_momentum(Registers const& r, Coefficients const& k) noexcept {
+  return flush(k.own_beta1 * r[at::momentum] + k.own_one_minus_beta1 * gradient(r, k), smallest_state);
+}
+template <class Registers, class Coefficients>
+ZOADAM_INLINE auto own_variance(Registers const& r, Coefficients const& k) noexcept {
+  auto const g = gradient(r, k);
+  return flush(k.own_beta2 * r[at::variance] + k.own_one_minus_beta2 * (g * g), smallest_variance);
 }
 
 /// x - lr (direction / D + weight_decay x); inactive elements only decay
@@ -60,7 +71,7 @@ struct local_momentum {
   using writes = tags<at::momentum_t>;
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
-    r[at::momentum] = formula::next_momentum(r, formula::gradient(r, k), k);
+    r[at::momentum] = formula::own_momentum(r, k);
   }
 };
 

@@ -14,7 +14,7 @@ struct local_variance {
   using writes = tags<at::variance_t>;
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
-    r[at::variance] = formula::next_variance(r, formula::gradient(r, k), k);
+    r[at::variance] = formula::own_variance(r, k);
   }
 };
 

@@ -92,7 +92,7 @@ struct momentum_average : exchange_facts {
     }
     template <class Registers, class Coefficients>
     ZOADAM_INLINE static auto send(Registers const& r, Coefficients const& k) noexcept {
-      return formula::next_momentum(r, formula::gradient(r, k), k);
+      return formula::own_momentum(r, k);
     }
     template <class Registers, class Lane>
     ZOADAM_INLINE static auto waiting(Registers const&, Lane momentum) noexcept {

@@ -280,22 +280,15 @@ class basic_mpi_transport {
   }
 
   void complete(detail::collective kind, int tag) {
-    auto const count = requests_.size();
-    if (count == 0) return;
-    done_.resize(count);
-    statuses_.resize(count);
-    std::size_t pending = count;
     detail::mpi_poll_clock waiting(state_.time_limit);
-    for (;;) {
-      int finished = 0;
-      int const status =
-          MPI_Testsome(static_cast<int>(count), requests_.data(), &finished, done_.data(), statuses_.data());
-      if (status != MPI_SUCCESS && status != MPI_ERR_IN_STATUS) detail::mpi_check(status, "MPI_Testsome");
-      if (finished == MPI_UNDEFINED) finished = 0;
-      for (int i = 0; i < finished; ++i) check_finished(kind, static_cast<std::size_t>(i), status);
-      pending -= static_cast<std::size_t>(finished);
-      if (pending == 0) return;
-      if (finished > 0) {
+    for (std::size_t pending = requests_.size(); pending > 0;) {
+      bool progress = false;
+      for (std::size_t i = 0; i < requests_.size(); ++i) {
+        if (requests_[i] == MPI_REQUEST_NULL || !finished(kind, i)) continue;
+        --pending;
+        progress = true;
+      }
+      if (progress) {
         waiting.progressed();
       } else {
         if (waiting.slow()) look_for_trouble(kind, tag);
@@ -304,19 +297,21 @@ class basic_mpi_transport {
     }
   }
 
-  void check_finished(detail::collective kind, std::size_t i, int overall) {
-    auto const request = static_cast<std::size_t>(done_[i]);
-    bool const received = request < incoming_.size();
-    if (overall == MPI_ERR_IN_STATUS && statuses_[i].MPI_ERROR != MPI_SUCCESS) {
-      int error_class = MPI_SUCCESS;
-      detail::mpi_check(MPI_Error_class(statuses_[i].MPI_ERROR, &error_class), "MPI_Error_class");
-      if (received && error_class == MPI_ERR_TRUNCATE) fail_mismatch(kind, incoming_[request].peer);
-      detail::mpi_check(statuses_[i].MPI_ERROR, received ? "MPI_Irecv" : "MPI_Isend");
+  /// One request at a time: a failed call on several (MPI_Testsome) is raised on the world, where it is fatal.
+  bool finished(detail::collective kind, std::size_t i) {
+    bool const received = i < incoming_.size();
+    int done = 0, error_class = MPI_SUCCESS, bytes = 0;
+    MPI_Status status;
+    int const result = MPI_Test(&requests_[i], &done, &status);
+    if (result != MPI_SUCCESS) {
+      detail::mpi_check(MPI_Error_class(result, &error_class), "MPI_Error_class");
+      if (received && error_class == MPI_ERR_TRUNCATE) fail_mismatch(kind, incoming_[i].peer);
+      detail::mpi_check(result, received ? "MPI_Test after MPI_Irecv" : "MPI_Test after MPI_Isend");
     }
-    if (!received) return;
-    int bytes = 0;
-    detail::mpi_check(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
-    if (bytes != incoming_[request].bytes) fail_mismatch(kind, incoming_[request].peer);
+    if (done == 0 || !received) return done != 0;
+    detail::mpi_check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    if (bytes != incoming_[i].bytes) fail_mismatch(kind, incoming_[i].peer);
+    return true;
   }
 
   /// Late peers may have given up, or be in another collective: then their message lies here under another tag.
@@ -364,8 +359,6 @@ class basic_mpi_transport {
   int exceptions_ = std::uncaught_exceptions();
   // Receives first, in the order of incoming_; then sends. Kept between calls to save allocations.
   std::vector<MPI_Request> requests_;
-  std::vector<MPI_Status> statuses_;
-  std::vector<int> done_;
   std::vector<incoming> incoming_;
 };
 

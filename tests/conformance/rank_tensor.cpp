@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every composition with scales over tensor groups.
+#include "rank_program.hpp"
+
+template conformance::record conformance::run_rank<zoadam::per_tensor>(test_case const&, any_transport);
