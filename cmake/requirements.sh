@@ -11,6 +11,9 @@ tests  | doctest-dev          | <doctest/doctest.h>        | the tests
 tests  | libbenchmark-dev     | <benchmark/benchmark.h>    | the benches
 gpt    | libopenblas-dev      | <cblas.h>                  | the GPT example
 gpt    | libcli11-dev         | <CLI/CLI.hpp>              | the flags of the GPT example
+text   | bible-kjv            | bible                      | the King James text
+picture | gnuplot-nox         | gnuplot                    | the picture of the loss curves
+picture | jq                  | jq                         | the table of results
 json   | nlohmann-json3-dev   | <nlohmann/json.hpp>        | the conformance cases and the metrics of the GPT example
 mpi    | libopenmpi-dev       | mpicxx                     | the MPI transport
 mpi    | openmpi-bin          | mpirun                     | the MPI tests

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a character GPT on the King James Bible with n data-parallel workers: threads, or processes under mpirun.
-#include <chrono>
-#include <cstdio>
-#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ranks.hpp"
-#include "results.hpp"
-#include "settings.hpp"
-#include "text.hpp"
+#include "app.hpp"
 #include "trainer.hpp"
 #include "zoadam/zoadam.hpp"
-
-extern "C" void openblas_set_num_threads(int);
 
 namespace {
 
@@ -36,40 +28,10 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 
-void run(example::settings s) {
-  // Trouble with the files should show before the training, not after it.
-  for (std::string const& path : {s.metrics, s.curve}) {
-    if (!path.empty() && example::launched_rank() == 0) example::open_for_writing(path);
-  }
-  openblas_set_num_threads(1);  // the workers are the threads
-  example::corpus const text =
-      example::split_text(s.text.empty() ? example::king_james() : example::read_file(s.text));
-  s.model.vocabulary = static_cast<zoadam::index>(text.alphabet.size());
-
-  example::results const ranks = example::on_every_rank<example::rank_totals>(
-      s.workers, std::chrono::seconds(60), [&](auto link) { return train_named(s, text, std::move(link)); });
-  if (ranks.empty()) return;  // another process reports
-
-  auto const summary = example::summarize(s, text, ranks);
-  if (!s.metrics.empty()) example::open_for_writing(s.metrics) << summary.dump(2) << '\n';
-  if (!s.curve.empty()) example::write_curve(s, ranks);
-  for (char const* key : {"optimizer", "workers", "parameters", "train_loss", "validation_loss", "trigram_loss",
-                          "bits_per_parameter", "rounds_per_step", "replicas_identical", "seconds"}) {
-    std::printf("%-20s %s\n", key, summary[key].dump().c_str());
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    example::settings const s = example::read_flags(argc, argv, optimizers);
-    example::launch const launched(&argc, &argv);
-    run(s);
-    return 0;
-  } catch (std::exception const& e) {
-    std::fprintf(stderr, "train_gpt: %s\n", e.what());
-    example::give_up();
-    return 1;
-  }
+  return example::run_program(argc, argv, optimizers, [](auto const& s, auto const& text, auto link) {
+    return train_named(s, text, std::move(link));
+  });
 }

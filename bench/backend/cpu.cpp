@@ -122,6 +122,21 @@ class arena {
     }
   }
 
+  static coefficients<float> numbers() {
+    coefficients<float> k{};
+    k.grad_scale = k.decay = k.limit = 1;
+    k.beta1 = k.own_beta1 = 0.9f;
+    k.one_minus_beta1 = k.own_one_minus_beta1 = 0.1f;
+    k.beta2 = k.own_beta2 = 0.999f;
+    k.one_minus_beta2 = k.own_one_minus_beta2 = 0.001f;
+    k.bias1 = k.bias2 = 0.9f;
+    k.epsilon = 1e-8f;
+    k.weight_decay = 0.01f;
+    k.lr = 1e-3f;
+    k.gamma = 4e-3f;
+    return k;
+  }
+
   std::uint64_t state_ = 0x9e3779b97f4a7c15u;
 
  public:
@@ -134,7 +149,7 @@ class arena {
 
  private:
   std::vector<float> block_sums_;
-  coefficients<float> numbers_{1, 0.9f, 0.1f, 0.999f, 0.001f, 0.9f, 0.9f, 0, 1e-8f, 0.01f, 1e-3f, 4e-3f, 1, 1, 0};
+  coefficients<float> numbers_ = numbers();
 };
 
 class suite {

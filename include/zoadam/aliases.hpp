@@ -4,6 +4,7 @@
 
 #include "zoadam/backend/cpu.hpp"
 #include "zoadam/optimizer.hpp"
+#include "zoadam/quantizer/cast.hpp"
 #include "zoadam/quantizer/error_feedback.hpp"
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/quantizer/sign.hpp"
@@ -18,9 +19,10 @@
 
 namespace zoadam {
 
-/// 0/1 Adam: one bit per parameter and exchange, local steps between exchanges.
+/// 0/1 Adam: one bit per parameter and exchange, local steps between exchanges, variance rounds of 16 bits.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = local_steps>
-using zero_one_adam = optimizer<error_feedback<sign_quantizer<>>, Sync, frozen_variance_state<>, Backend, Transport>;
+using zero_one_adam = optimizer<error_feedback<sign_quantizer<>>, Sync,
+                                frozen_variance_state<displacement<>, cast_quantizer<bfloat16>>, Backend, Transport>;
 
 /// 0/1 Adam as published: sum of momenta, one scale for the whole buffer, no bias correction unless asked for.
 struct paper_zero_one_adam_state : frozen_variance_state<momentum_sum<>> {

@@ -10,10 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/backend.hpp"
 #include "zoadam/concepts/transport.hpp"
 #include "zoadam/detail/agreement.hpp"
 #include "zoadam/detail/plan.hpp"
+#include "zoadam/detail/segment.hpp"
+#include "zoadam/detail/uses.hpp"
 #include "zoadam/detail/window.hpp"
 #include "zoadam/lane/mode.hpp"
 #include "zoadam/options.hpp"
@@ -44,6 +47,13 @@ class optimizer {
   using program_type = program_of<State, Quantizer, Sync>;
   using fields = detail::join<typename State::fields, typename detail::plan_of<program_type>::fields>;
 
+  static_assert(detail::passes_stay_within<program_type,
+                                           detail::unite<typename fields::tags, tags<at::gradient_t, at::parameter_t>>>,
+                "zoadam: a pass uses a field that the state does not declare in its fields");
+  static_assert(detail::passes_avoid<program_type, detail::at_home<fields, home::owner>>,
+                "zoadam: a pass runs on every worker and cannot use a field that only the owner of a chunk has; use it "
+                "in the own() of an exchange");
+
   /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
   ///
   /// Collective: every rank. Errors of one rank throw on all: argument_error there, mismatch_error elsewhere.
@@ -73,7 +83,7 @@ class optimizer {
     adopt_parameters();
   }
 
-  optimizer(optimizer&&) = default;
+  optimizer(optimizer&&) noexcept = default;
   optimizer& operator=(optimizer&&) = delete;
 
   /// One step with the gradients that now lie in the tensors.
@@ -210,11 +220,11 @@ class optimizer {
     plans_ = plans::make(*layout_, link_.size());
     view_.tensors = layout_.get();
     detail::for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = layout_->elements(); });
-    index outbox = 0, inbox = 0;
+    index traffic = 0, result = 0;
     for_each_exchange([&]<std::size_t I, class>() {
       auto const& p = std::get<I>(plans_);
-      outbox = std::max(outbox, p.outbox(me));
-      inbox = std::max(inbox, p.inbox(me));
+      traffic = std::max(traffic, p.traffic(me));
+      result = std::max(result, p.result(me));
       using owner = typename std::tuple_element_t<I, typename plans::plans>::owner;
       if constexpr (detail::contains<typename fields::tags, owner>) size_[owner{}] = p.up.elements(me);
     });
@@ -222,7 +232,7 @@ class optimizer {
     index const blocks = layout_->elements() / sum_block + 1;
     index const coefficient_bytes = rounded(static_cast<index>(group_.size() * sizeof(coefficients<float>)));
     detail::for_each_tag(typename fields::tags{}, [&](auto tag) { memory_.fields += rounded(4 * size_[tag]); });
-    memory_.messages = rounded(outbox) + rounded(inbox);
+    memory_.messages = 2 * rounded(traffic) + rounded(result);
     backend_.reserve(plans::tile);
     memory_.workspace = backend_.workspace_bytes() + rounded(4 * blocks) + coefficient_bytes;
     arena_ = backend_.allocate(memory_.total() - backend_.workspace_bytes());
@@ -231,8 +241,8 @@ class optimizer {
     auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
     detail::for_each_tag(typename fields::tags{},
                          [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take(4 * size_[tag])); });
-    outbox_ = take(outbox);
-    inbox_ = take(inbox);
+    for (std::byte*& each : traffic_) each = take(traffic);
+    result_ = take(result);
     view_.block_sums = reinterpret_cast<float*>(take(4 * blocks));
     coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
     view_.group = coefficients_;
@@ -388,38 +398,40 @@ class optimizer {
     int const ranks = link_.size(), me = link_.rank();
     bool const contributes = !(what::carries_gradient && bad_);
 
+    std::byte* const inbox = traffic_[gathered_];
+    gathered_ = 1 - gathered_;
+    std::byte* const outbox = traffic_[gathered_];
     message_header header = make_header(I, contributes ? 1 : 0);
     if (contributes) {
-      detail::outgoing<up_type> out{&p.up, outbox_, nullptr};
+      detail::outgoing<up_type> out{&p.up, outbox, nullptr};
       if constexpr (detail::needs_carry<up_type>) out.carry = view_.field[at::worker_error_t<what>{}];
       report_.waiting += run<typename Segment::template into<Form>>(in, out).waiting;
     } else if constexpr (!Segment::empty) {
       run<Segment>(in, detail::no_messages{});
     }
-    for (int j = 0; j < ranks; ++j) detail::write_header(outbox_ + offset(p.up, j), header);
-    link_.all_to_all(p.up.offsets(), outbox_, inbox_);
+    for (int j = 0; j < ranks; ++j) detail::write_header(outbox + offset(p.up, j), header);
+    link_.all_to_all(p.up.offsets(), outbox, inbox);
 
     index const stride = offset(p.up, me + 1) - offset(p.up, me);
     header.contributions = 0;
     report_.skipped_workers = 0;
     for (int i = 0; i < ranks; ++i) {
-      message_header const theirs = detail::check_header(inbox_ + i * stride, header, i);
+      message_header const theirs = detail::check_header(inbox + i * stride, header, i);
       counted_[static_cast<std::size_t>(i)] = theirs.contributions != 0;
       header.contributions += theirs.contributions != 0;
       report_.skipped_workers += (theirs.flags & message_header::skipped) != 0;
     }
     int const contributions = static_cast<int>(header.contributions);
-    std::byte* const message = inbox_ + ranks * stride;
     if (contributions > 0) {
       float* carry = nullptr;
       if constexpr (detail::needs_carry<down_type>) carry = view_.field[at::owner_error_t<what>{}];
       refresh_coefficients();
-      backend_.template own<Form>(view_, p.up, p.down, me, inbox_, counted_, contributions, message, carry);
+      backend_.template own<Form>(view_, p.up, p.down, me, inbox, counted_, contributions, result_, carry);
     }
-    detail::write_header(message, header);
-    link_.all_gather(p.down.offsets(), message, outbox_);
+    detail::write_header(result_, header);
+    link_.all_gather(p.down.offsets(), result_, outbox);
     for (int j = 0; j < ranks; ++j) {
-      if (detail::check_header(outbox_ + offset(p.down, j), header, j).contributions != header.contributions) {
+      if (detail::check_header(outbox + offset(p.down, j), header, j).contributions != header.contributions) {
         detail::throw_mismatch("contributions", j);
       }
     }
@@ -433,8 +445,7 @@ class optimizer {
       moments_.advance(options_);
       report_.variance_updated = true;
     }
-    proceed.template operator()<detail::segment<Form, detail::nothing>>(
-        detail::incoming<down_type>{&p.down, outbox_});
+    proceed.template operator()<detail::segment<Form, detail::nothing>>(detail::incoming<down_type>{&p.down, outbox});
   }
 
   template <class Cut>
@@ -476,8 +487,11 @@ class optimizer {
   typename Backend::memory arena_;
   detail::view<fields> view_;
   detail::registers<index, typename fields::tags> size_;
-  std::byte* outbox_ = nullptr;
-  std::byte* inbox_ = nullptr;
+  // An exchange sends from the buffer that does not hold the result of the one before, since one loop may read that
+  // result while it writes the new messages; it receives into the other, and gathers over what it has sent.
+  std::byte* traffic_[2] = {};
+  int gathered_ = 0;  // the buffer with the last result
+  std::byte* result_ = nullptr;
   coefficients<float>* coefficients_ = nullptr;
   memory_use memory_;
 

@@ -19,8 +19,13 @@ namespace conformance {
 /// Hands every call to the transport inside; moves no byte itself.
 class any_transport {
  public:
-  template <zoadam::transport Transport>
-  explicit any_transport(Transport inner) : inner_(std::move(inner)) {}
+  using inner = std::variant<zoadam::single_transport, zoadam::thread_transport
+#if ZOADAM_CONFORMANCE_MPI
+                             ,
+                             zoadam::mpi_transport
+#endif
+                             >;
+  explicit any_transport(inner transport) : inner_(std::move(transport)) {}
 
   int rank() const noexcept {
     return std::visit([](auto const& t) { return t.rank(); }, inner_);
@@ -42,13 +47,7 @@ class any_transport {
   }
 
  private:
-  std::variant<zoadam::single_transport, zoadam::thread_transport
-#if ZOADAM_CONFORMANCE_MPI
-               ,
-               zoadam::mpi_transport
-#endif
-               >
-      inner_;
+  inner inner_;
 };
 static_assert(zoadam::transport<any_transport>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every composition with scales over blocks of 32 groups.
+// Every composition with one scale per block of 32.
 #include "rank_program.hpp"
 
 template conformance::record conformance::run_rank<zoadam::block<32>>(test_case const&, any_transport);

@@ -151,8 +151,7 @@ record run_quantizer(test_case const& c, any_transport link) {
   // The published Adams scale each tensor.
   if constexpr (std::same_as<typename Quantizer::groups, zoadam::per_tensor>) {
     if (c.algorithm == "deepspeed_zero_one_adam") {
-      using optimizer =
-          optimizer_of<Quantizer, zoadam::aligned_local_steps, zoadam::published_zero_one_adam_state>;
+      using optimizer = optimizer_of<Quantizer, zoadam::aligned_local_steps, zoadam::published_zero_one_adam_state>;
       auto o = options_of<optimizer>(c);
       o.sync = {c.sync_period, c.sync_clip};
       o.state.variance_freeze_step = c.freeze_step;

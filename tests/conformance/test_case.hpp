@@ -156,8 +156,7 @@ struct test_case {
     }
     epsilon = file.value<double>("eps");
     weight_decay = file.value<double>("weight_decay");
-    bias_correction =
-        file.has_metadata("variance_bias_correction") && file.value<bool>("variance_bias_correction");
+    bias_correction = file.has_metadata("variance_bias_correction") && file.value<bool>("variance_bias_correction");
   }
 
   void read_zero_one_adam() {

@@ -114,7 +114,7 @@ Optimizer make(buffers& mine, typename Optimizer::options_type settings, typenam
   return Optimizer(mine.tensors(), std::move(settings), std::move(link), typename Optimizer::backend_type(threads));
 }
 
-/// All that can be compared of a field on every rank.
+/// The run.
 template <class Optimizer>
 struct job {
   using optimizer = Optimizer;
@@ -127,10 +127,18 @@ struct job {
   std::vector<int> groups{};
   std::function<float(std::size_t)> start = [](std::size_t k) { return 0.1f * noise(5, k); };
   std::function<flat(int rank, int step, std::size_t n)> gradient{};
+  std::function<void(int step, flat& g)> adjust{};
   std::function<double(int step)> rate = [](int) { return 1e-2; };
   /// Called after every step, on the rank's thread.
   std::function<void(int step, Optimizer&, step_report const&, buffers&)> after{};
   std::function<void(Optimizer&, buffers&)> at_end{};
+
+  /// Gradients: noise by seed unless given, then adjusted.
+  flat gradient_at(int rank, int step, std::size_t n) const {
+    flat g = gradient ? gradient(rank, step, n) : noisy_gradient(seed, rank, step, n);
+    if (adjust) adjust(step, g);
+    return g;
+  }
 
   /// Parameters of every rank at the end.
   std::vector<flat> run() const {
@@ -140,8 +148,7 @@ struct job {
       buffers mine(sizes, groups, start);
       Optimizer o = make<Optimizer>(mine, settings, std::move(link), threads);
       for (int t = 1; t <= steps; ++t) {
-        mine.set_gradient(gradient ? gradient(rank, t, mine.elements())
-                                   : noisy_gradient(seed, rank, t, mine.elements()));
+        mine.set_gradient(gradient_at(rank, t, mine.elements()));
         step_report const report = o.step(rate(t));
         if (after) after(t, o, report, mine);
       }

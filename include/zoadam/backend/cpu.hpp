@@ -104,10 +104,15 @@ class basic_cpu_backend {
   /// formula, encode. `received` holds the messages one after the other; `contributes` says whose count.
   template <class Form, class Up, class Down, class View>
   void own(View const& view, partition<Up> const& up, partition<Down> const& down, int me, std::byte const* received,
-           std::vector<bool> const& contributes, int contributions, std::byte* message, float* carry) {
+           std::vector<bool> const& contributes, [[maybe_unused]] int contributions, std::byte* message,
+           float* carry) {
+    index const stride = up.offsets()[static_cast<std::size_t>(me) + 1] - up.offsets()[static_cast<std::size_t>(me)];
+    std::vector<std::byte const*> counted;
+    for (std::size_t i = 0; i < contributes.size(); ++i) {
+      if (contributes[i]) counted.push_back(received + static_cast<index>(i) * stride);
+    }
     auto const tile = [&](piece const& from, piece const& to, index first, index last, int thread) {
-      own_tile<Form, Up, Down>(view, up, from, to, me, received, contributes, contributions, message, carry, first,
-                               last, thread);
+      own_tile<Form, Up, Down>(view, counted, from, to, message, carry, first, last, thread);
     };
     if constexpr (detail::block_of < Down >> 0) {
       pool_.parallel(up.owned(me), 1, [&](index first, index last, int thread) {
@@ -165,6 +170,13 @@ class basic_cpu_backend {
       bool any = false;
       for (index b = first; b < last; b += sum_block) {
         index const end = smaller(b + sum_block, last);
+        if (float const* const whole = plain_gradient(view, b, end)) {
+          view.block_sums[b / sum_block] = detail::run_square_sum<Isa>(whole, grad_scale, end - b);
+          // Squares only add up: no sum below 2^112 holds the square of anything beyond 2^56, of an Inf or a NaN.
+          if (std::bit_cast<std::uint32_t>(view.block_sums[b / sum_block]) < std::bit_cast<std::uint32_t>(0x1p112f)) {
+            continue;
+          }
+        }
         for_tensors(view, b, end, sum_block, [&](index t, index i, index j) {
           float const* const g = gradient(view, t, i, j, buffer(thread, 1));
           any |= detail::run_scaled_gradient<Isa>(g, grad_scale, j - i, scaled + (i - b));
@@ -240,6 +252,16 @@ class basic_cpu_backend {
     return buffer;
   }
 
+  // Gradient of [i, j) where it lies in memory as float32, in one tensor, in full rows of partial sums; else null.
+  template <class View>
+  static float const* plain_gradient(View const& view, index i, index j) noexcept {
+    index const t = view.tensors->find(i);
+    gradient_view const& g = (*view.tensors)[t].gradient;
+    bool const plain = view.has_gradient && g.size() > 0 && g.type() == dtype::float32;
+    if (!plain || (j - i) % sum_partials != 0 || j > view.tensors->first(t + 1)) return nullptr;
+    return static_cast<float const*>(g.data()) + (i - view.tensors->first(t));
+  }
+
   // Pointers to worker and replica fields at flat position i.
   template <class Tags, class View>
   static detail::pointers<Tags> pointers(View const& view, index i) noexcept {
@@ -252,7 +274,51 @@ class basic_cpu_backend {
   void segment_tile(View const& view, In const& in, Out const& out, index t, index first, index last,
                     [[maybe_unused]] piece const& p, int thread, detail::tally& count) {
     using up = typename Out::quantizer;
-    index const n = last - first;
+    detail::tile_io io;
+    if constexpr (!std::is_void_v<up>) {
+      if constexpr (up::compensated) io.error = out.carry + first;
+      if constexpr (detail::single_pass<up>) {
+        io.compensated = buffer(thread, 1);
+        io.limit = buffer(thread, 2);
+      } else {
+        io.compensated = out.carry + first;
+      }
+    }
+    [[maybe_unused]] index const before = count.active;
+    if constexpr (std::is_void_v<typename In::quantizer>) {
+      segment_part<Segment, void, up>(view, t, first, last, io, thread, count);
+    } else {
+      // A tile may lie in several pieces of the incoming exchange.
+      for (index i = first; i < last;) {
+        piece const from = (*in.cut)[in.cut->find(i)];
+        index const end = smaller(last, from.last);
+        std::byte const* const message = in.messages + in.cut->offsets()[static_cast<std::size_t>(from.owner)];
+        detail::tile_io part = io;
+        part.received = message + from.payload;
+        part.skip = i - from.first;
+        part.scale = scale_at<typename In::quantizer>(message, from);
+        if (io.error) part.error += i - first;
+        if (io.compensated) part.compensated += i - first;
+        if (io.limit) part.limit += i - first;
+        segment_part<Segment, typename In::quantizer, up>(view, t, i, end, part, thread, count);
+        i = end;
+      }
+    }
+    if constexpr (!std::is_void_v<up>) {
+      if constexpr (detail::single_pass<up>) {
+        using form = typename Segment::send;
+        index const n = last - first;
+        std::byte* const message = out.messages + out.cut->offsets()[static_cast<std::size_t>(p.owner)];
+        float const scale = group_scale<up>(io.compensated, n, form::masked ? count.active - before : n, thread);
+        encode<up>(message, p, first - p.first, n, scale, io.compensated, detail::bounded<form> ? io.limit : nullptr,
+                   up::compensated ? out.carry + first : nullptr);
+      }
+    }
+  }
+
+  template <class Segment, class Down, class Up, class View>
+  void segment_part(View const& view, index t, index first, index last, detail::tile_io const& io, int thread,
+                    detail::tally& count) {
     detail::pointers<typename Segment::all> fields;
     detail::for_each_tag(typename Segment::all{}, [&](auto tag) {
       if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
@@ -264,59 +330,31 @@ class basic_cpu_backend {
         fields[tag] = view.field[tag] + first;
       }
     });
-    detail::tile_io io;
-    if constexpr (!std::is_void_v<typename In::quantizer>) {
-      decode<typename In::quantizer>(*in.cut, in.messages, first, last, buffer(thread, 0));
-      io.received = buffer(thread, 0);
-    }
-    if constexpr (!std::is_void_v<up>) {
-      if constexpr (up::compensated) io.error = out.carry + first;
-      if constexpr (detail::single_pass<up>) {
-        io.compensated = buffer(thread, 1);
-        io.limit = buffer(thread, 2);
-      } else {
-        io.compensated = out.carry + first;
-      }
-    }
-    index const before = count.active;
-    detail::run_segment<Isa, Segment>(fields, coefficients_of(view, t), n, io, count);
-    if constexpr (!std::is_void_v<up>) {
-      if constexpr (detail::single_pass<up>) {
-        using form = typename Segment::send;
-        std::byte* const message = out.messages + out.cut->offsets()[static_cast<std::size_t>(p.owner)];
-        float const scale = group_scale<up>(io.compensated, n, form::masked ? count.active - before : n, thread);
-        encode<up>(message, p, first - p.first, n, scale, io.compensated, detail::bounded<form> ? io.limit : nullptr,
-                   up::compensated ? out.carry + first : nullptr, thread);
-      }
-    }
+    detail::run_segment<Isa, Segment, Down, Up>(fields, coefficients_of(view, t), last - first, io, count);
   }
 
   template <class Form, class Up, class Down, class View>
-  void own_tile(View const& view, partition<Up> const& up, piece const& from, piece const& to, int me,
-                std::byte const* received, std::vector<bool> const& contributes, int contributions,
+  void own_tile(View const& view, std::vector<std::byte const*> const& messages, piece const& from, piece const& to,
                 std::byte* message, float* carry, index first, index last, int thread) {
     index const n = last - first, at = first - to.first;
-    index const stride = up.offsets()[static_cast<std::size_t>(me) + 1] - up.offsets()[static_cast<std::size_t>(me)];
-    coefficients<float> const& k = coefficients_of(view, view.tensors->find(first));
-    float *const sum = buffer(thread, 1), *const limit = detail::bounded<Form> ? buffer(thread, 2) : nullptr;
-    float *const value = buffer(thread, 3), *const error = Down::compensated ? carry + to.own + at : nullptr;
-    index const active =
-        detail::run_bounds<Isa, Form>(pointers<typename Form::bound_reads>(view, first), k, n, buffer(thread, 2));
-    bool none_yet = true;
-    for (std::size_t i = 0; i < contributes.size(); ++i) {
-      if (!contributes[i]) continue;
-      std::byte const* const theirs = received + static_cast<index>(i) * stride;
-      Up::template decode<lane_t<Isa>>(theirs + from.payload, at, n, scale_at<Up>(theirs, from), value);
-      detail::run_accumulate<Isa>(sum, value, limit, n, none_yet);
-      none_yet = false;
-    }
+    detail::owner_io io;
+    io.messages = messages.data();
+    io.count = static_cast<index>(messages.size());
+    io.scale = from.scale;
+    io.payload = from.payload;
+    io.skip = at;
+    io.error = Down::compensated ? carry + to.own + at : nullptr;
+    io.compensated = detail::single_pass<Down> ? buffer(thread, 1) : carry + to.own + at;
+    io.limit = buffer(thread, 2);
     detail::pointers<detail::unite<typename Form::own_reads, typename Form::own_writes>> fields;
     detail::for_each_tag(detail::unite<typename Form::own_reads, typename Form::own_writes>{},
                          [&](auto tag) { fields[tag] = view.field[tag] + to.own + at; });
-    float* const c = detail::single_pass<Down> ? sum : carry + to.own + at;
-    detail::run_own<Isa, Form>(fields, k, n, static_cast<float>(contributions), sum, limit, error, c);
+    [[maybe_unused]] index const active =
+        detail::run_own<Isa, Form, Up, Down>(pointers<typename Form::bound_reads>(view, first), fields,
+                                             coefficients_of(view, view.tensors->find(first)), n, io);
     if constexpr (detail::single_pass<Down>) {
-      encode<Down>(message, to, at, n, group_scale<Down>(c, n, active, thread), c, limit, error, thread);
+      encode<Down>(message, to, at, n, group_scale<Down>(io.compensated, n, active, thread), io.compensated,
+                   detail::bounded<Form> ? io.limit : nullptr, Down::compensated ? carry + to.own + at : nullptr);
     }
   }
 
@@ -349,7 +387,7 @@ class basic_cpu_backend {
           bounds<Form>(view, p.first + i, m, buffer(thread, 2));
           encode<Quantizer>(message(p.owner), p, i, m, scale, values,
                             detail::bounded<Form> ? buffer(thread, 2) : nullptr,
-                            Quantizer::compensated ? values : nullptr, thread);
+                            Quantizer::compensated ? values : nullptr);
         }
       });
     }
@@ -390,33 +428,14 @@ class basic_cpu_backend {
     }
   }
 
-  // Encodes c, elements [at, at + n) of piece p, and leaves the error where asked.
+  // Encodes c, elements [at, at + n) of piece p, and leaves the error where asked; c and error may be one array.
   template <class Quantizer>
-  void encode(std::byte* message, piece const& p, index at, index n, float scale, float const* c, float const* limit,
-              float* error, int thread) {
-    std::byte* const payload = message + p.payload + Quantizer::payload_bytes(at);
+  static void encode(std::byte* message, piece const& p, index at, index n, float scale, float const* c,
+                     float const* limit, float* error) {
     if constexpr (Quantizer::has_scale) {
       if (at == 0) std::memcpy(message + p.scale, &scale, sizeof scale);
     }
-    Quantizer::template encode<lane_t<Isa>>(c, n, scale, payload);
-    if (error) {
-      float* const decoded = buffer(thread, 3);
-      Quantizer::template decode<lane_t<Isa>>(payload, 0, n, scale, decoded);
-      detail::run_residual<Isa>(c, decoded, limit, error, n);
-    }
-  }
-
-  template <class Quantizer>
-  static void decode(partition<Quantizer> const& cut, std::byte const* messages, index first, index last,
-                     float* out) {
-    for (index i = first; i < last;) {
-      piece const p = cut[cut.find(i)];
-      index const end = smaller(last, p.last);
-      std::byte const* const message = messages + cut.offsets()[static_cast<std::size_t>(p.owner)];
-      Quantizer::template decode<lane_t<Isa>>(message + p.payload, i - p.first, end - i,
-                                              scale_at<Quantizer>(message, p), out + (i - first));
-      i = end;
-    }
+    detail::run_encode<Isa, Quantizer>(c, limit, error, n, scale, message + p.payload + Quantizer::payload_bytes(at));
   }
 
   detail::thread_pool pool_;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "zoadam/backend/view.hpp"
+#include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/stage.hpp"
 #include "zoadam/detail/segment.hpp"
 #include "zoadam/lane/lane.hpp"
@@ -15,12 +17,6 @@ namespace zoadam::detail {
 
 template <class Tags>
 using pointers = registers<float*, Tags>;
-
-/// What a loop counts besides computing.
-struct tally {
-  index active = 0;
-  index waiting = 0;
-};
 
 /// Runs body(i, n) over [0, n) in steps of the lane width; the last step may be partial.
 template <class Lane, class Body>
@@ -73,16 +69,31 @@ ZOADAM_INLINE Lane bound(Registers const& r, coefficients<Lane> const& k) noexce
 template <class Form>
 inline constexpr bool bounded = Form::limited || Form::masked;
 
+/// Elements [at, at + count) of a payload in one lane; quantizers may offer that themselves.
+template <class Quantizer, class Lane, class Count>
+ZOADAM_INLINE Lane decoded(std::byte const* payload, index at, Lane scale, Count count) noexcept {
+  if constexpr (requires { Quantizer::decoded(payload, at, scale, count); }) {
+    return Quantizer::decoded(payload, at, scale, count);
+  } else {
+    float values[Lane::width] = {};
+    Quantizer::template decode<Lane>(payload, at, count, scale.first(), values);
+    return Lane::load(values);
+  }
+}
+
 /// Where a segment's tile lies in memory, besides its fields.
 struct tile_io {
-  float const* received = nullptr;  ///< decoded result of the exchange before the segment
-  float const* error = nullptr;     ///< worker error; null without compensation
-  float* compensated = nullptr;     ///< out: what is to be encoded
-  float* limit = nullptr;           ///< out: bounds for the residual; null where they are computed later
+  std::byte const* received = nullptr;  ///< payload of the exchange before the segment
+  index skip = 0;                       ///< elements of that payload before the tile
+  float scale = 0;                      ///< of that payload
+  float const* error = nullptr;         ///< worker error, with compensation
+  float* compensated = nullptr;         ///< out: what is to be encoded
+  float* limit = nullptr;               ///< out: bounds for the residual, unless they are computed later
 };
 
-/// The fused loop of a segment over n elements.
-template <class Isa, class Segment>
+/// The fused loop of a segment over n elements. Down and Up: quantizers of the exchanges before and after it, or
+/// void.
+template <class Isa, class Segment, class Down, class Up>
 ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients<float> const& host, index n,
                                  tile_io io, tally& counts) noexcept {
   using lane = lane_t<Isa>;
@@ -90,6 +101,7 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
   using send = typename Segment::send;
   using loads = typename Segment::loads;
   coefficients<lane> const k = host.as<lane>();
+  [[maybe_unused]] lane const scale(io.scale);
   index active_count = 0, waiting_count = 0;
 
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
@@ -98,7 +110,7 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
 
     [[maybe_unused]] typename lane::mask arrived, leaving;
     if constexpr (!std::is_same_v<receive, nothing>) {
-      lane value = load<lane>(io.received + i, count);
+      lane value = decoded<Down>(io.received, io.skip + i, scale, count);
       if constexpr (receive::masked) arrived = receive::active(r);
       if constexpr (bounded<receive>) value = clamp(value, bound<receive>(r, k));
       auto const before = r;
@@ -115,12 +127,10 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
         active_count += leaving.count();
         waiting_count += (!leaving & send::waiting(r, value)).count();
       }
-      if (io.error) value = value + load<lane>(io.error + i, count);
+      if constexpr (Up::compensated) value = value + load<lane>(io.error + i, count);
       if constexpr (send::masked) value = select(leaving, value, lane(0.0f));
       store(value, io.compensated + i, count);
-      if constexpr (bounded<send>) {
-        if (io.limit) store(bound<send>(r, k), io.limit + i, count);
-      }
+      if constexpr (bounded<send> && single_pass<Up>) store(bound<send>(r, k), io.limit + i, count);
     }
     for_each_tag(typename Segment::stores{}, [&](auto tag) {
       using tag_type = decltype(tag);
@@ -156,47 +166,82 @@ ZOADAM_NOINLINE index run_bounds(pointers<typename Form::bound_reads> p, coeffic
   return active;
 }
 
-/// sum += clamp(value, limit), or sum = it for the first rank.
-template <class Isa>
-ZOADAM_NOINLINE void run_accumulate(float* sum, float const* value, float const* limit, index n,
-                                    bool first) noexcept {
-  using lane = lane_t<Isa>;
-  for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
-    lane v = load<lane>(value + i, count);
-    if (limit) v = clamp(v, load<lane>(limit + i, count));
-    store(first ? v : load<lane>(sum + i, count) + v, sum + i, count);
-  });
-}
+/// The owner's side up to the encoding: mean in rank order over the messages, each bounded, then own formula and
+/// error; zero where inactive.
+struct owner_io {
+  std::byte const* const* messages;  ///< those that count
+  index count;                       ///< how many
+  index scale, payload, skip;        ///< bytes before the scale, bytes before the payload, elements before the tile
+  float const* error;                ///< owner error, with compensation
+  float* compensated;                ///< out: what is to be encoded
+  float* limit;                      ///< out: bounds for the residual
+};
 
-/// The owner's formula: c = own(sum / contributions) + error, zero where inactive.
-template <class Isa, class Form>
-ZOADAM_NOINLINE void run_own(pointers<unite<typename Form::own_reads, typename Form::own_writes>> p,
-                             coefficients<float> const& host, index n, float contributions, float const* sum,
-                             float const* limit, float const* error, float* compensated) noexcept {
+/// Counts active elements.
+template <class Isa, class Form, class Up, class Down>
+ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
+                              pointers<unite<typename Form::own_reads, typename Form::own_writes>> p,
+                              coefficients<float> const& host, index n, owner_io io) noexcept {
   using lane = lane_t<Isa>;
   coefficients<lane> const k = host.as<lane>();
-  lane const divisor(contributions);
+  lane const divisor(static_cast<float>(io.count));
+  index active_count = Form::masked ? 0 : n;
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
+    [[maybe_unused]] lane limit;
+    [[maybe_unused]] typename lane::mask active;
+    if constexpr (bounded<Form>) {
+      registers<lane, typename Form::bound_reads> r;
+      for_each_tag(typename Form::bound_reads{},
+                   [&](auto tag) { r[tag] = load<lane>(bound_fields[tag] + i, count); });
+      limit = bound<Form>(r, k);
+      store(limit, io.limit + i, count);
+      if constexpr (Form::masked) {
+        active = Form::active(r);
+        active_count += active.count();
+      }
+    }
+    auto const from = [&](index rank) ZOADAM_LAMBDA_INLINE {
+      std::byte const* const message = io.messages[rank];
+      float scale = 0;
+      if constexpr (Up::has_scale) __builtin_memcpy(&scale, message + io.scale, sizeof scale);
+      lane value = decoded<Up>(message + io.payload, io.skip + i, lane(scale), count);
+      if constexpr (bounded<Form>) value = clamp(value, limit);
+      return value;
+    };
+    lane sum = from(0);
+    for (index rank = 1; rank < io.count; ++rank) sum = sum + from(rank);
     registers<lane, unite<typename Form::own_reads, typename Form::own_writes>> r;
     for_each_tag(typename Form::own_reads{}, [&](auto tag) { r[tag] = load<lane>(p[tag] + i, count); });
-    lane value = Form::own(r, load<lane>(sum + i, count) / divisor, k);
-    if (error) value = value + load<lane>(error + i, count);
-    if constexpr (Form::masked) value = select(greater(load<lane>(limit + i, count), lane(0.0f)), value, lane(0.0f));
-    store(value, compensated + i, count);
+    lane value = Form::own(r, sum / divisor, k);
+    if constexpr (Down::compensated) value = value + load<lane>(io.error + i, count);
+    if constexpr (Form::masked) value = select(active, value, lane(0.0f));
+    store(value, io.compensated + i, count);
     for_each_tag(typename Form::own_writes{}, [&](auto tag) { store(r[tag], p[tag] + i, count); });
   });
+  return active_count;
 }
 
-/// error = c - clamp(decoded, limit)
-template <class Isa>
-ZOADAM_NOINLINE void run_residual(float const* c, float const* decoded, float const* limit, float* error,
-                                  index n) noexcept {
+/// Encodes n elements and, where `error` is given, keeps c - clamp(decoded, limit) there.
+template <class Isa, class Quantizer>
+ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error, index n, float scale,
+                                std::byte* payload) noexcept {
   using lane = lane_t<Isa>;
-  for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
-    lane q = load<lane>(decoded + i, count);
-    if (limit) q = clamp(q, load<lane>(limit + i, count));
-    store(flush(load<lane>(c + i, count) - q, 0x1p-96f), error + i, count);
-  });
+  if constexpr (!Quantizer::compensated) {
+    Quantizer::template encode<lane>(c, n, scale, payload);
+  } else {
+    auto const keep = [&](index i, auto count, lane value, lane q) ZOADAM_LAMBDA_INLINE {
+      if (limit) q = clamp(q, load<lane>(limit + i, count));
+      store(flush(value - q, 0x1p-96f), error + i, count);
+    };
+    if constexpr (requires { Quantizer::template encode<lane>(c, n, scale, payload, keep); }) {
+      Quantizer::template encode<lane>(c, n, scale, payload, keep);
+    } else {
+      Quantizer::template encode<lane>(c, n, scale, payload);
+      for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
+        keep(i, count, load<lane>(c + i, count), decoded<Quantizer>(payload, i, lane(scale), count));
+      });
+    }
+  }
 }
 
 /// Terms of a reduction over n elements.
@@ -225,6 +270,22 @@ ZOADAM_NOINLINE bool run_scaled_gradient(float const* gradient, float scale, ind
     store(g, out + i, count);
   });
   return bad;
+}
+
+/// (factor x)^2
+template <class Lane>
+struct scaled_square_term {
+  Lane factor;
+  ZOADAM_INLINE Lane operator()(Lane x) const noexcept {
+    Lane const scaled = factor * x;
+    return scaled * scaled;
+  }
+};
+/// Sum of (scale g)^2 over one block of full rows of partial sums.
+template <class Isa>
+ZOADAM_NOINLINE float run_square_sum(float const* gradient, float scale, index n) noexcept {
+  using lane = lane_t<Isa>;
+  return block_sum<lane>(gradient, n, scaled_square_term<lane>{lane(scale)});
 }
 
 /// Sum of Term over n contiguous floats that form one block or less of a group.

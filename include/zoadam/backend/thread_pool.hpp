@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "zoadam/config.hpp"
+#include "zoadam/lane/mode.hpp"
 
 namespace zoadam::detail {
 
@@ -72,6 +73,7 @@ class thread_pool {
   };
 
   static void work(shared& s, int i) {
+    floating_point_mode const ieee;  // threads inherit the mode of whoever started them
     index seen = 0;
     std::unique_lock lock(s.mutex);
     for (;;) {

@@ -44,6 +44,12 @@ struct no_messages {
   using quantizer = void;
 };
 
+/// What a loop counts besides computing.
+struct tally {
+  index active = 0;
+  index waiting = 0;
+};
+
 /// Block size of a quantizer's groups; 0 if they are not blocks, or for no quantizer.
 template <class Quantizer>
 inline constexpr index block_of = block_size<typename Quantizer::groups>;

@@ -17,8 +17,6 @@ struct stage_plan {
   static constexpr index tile = tile_of<void>;
   stage_plan() = default;
   stage_plan(layout const&, int) {}
-  index outbox(int) const noexcept { return 0; }
-  index inbox(int) const noexcept { return 0; }
 };
 
 template <class What, class When, class Up, class Down>
@@ -39,12 +37,12 @@ struct stage_plan<exchange<What, When, Up, Down>> {
   static index own_bytes(std::vector<index> const& offsets, int me) noexcept {
     return offsets[static_cast<std::size_t>(me) + 1] - offsets[static_cast<std::size_t>(me)];
   }
-  /// The outgoing messages; afterwards the messages that everybody gathers.
-  index outbox(int) const noexcept { return std::max(up.offsets().back(), down.offsets().back()); }
-  /// The ranks' messages for this owner, and its own one.
-  index inbox(int me) const noexcept {
-    return up.ranks() * own_bytes(up.offsets(), me) + own_bytes(down.offsets(), me);
+  /// Bytes of the outgoing messages, of those that come in for this owner, or of those that everybody gathers.
+  index traffic(int me) const noexcept {
+    return std::max({up.offsets().back(), up.ranks() * own_bytes(up.offsets(), me), down.offsets().back()});
   }
+  /// Bytes of this owner's message down.
+  index result(int me) const noexcept { return own_bytes(down.offsets(), me); }
 };
 
 template <class Program>

@@ -86,14 +86,13 @@ class layout {
     for (index t = 0; t < size(); ++t) {
       tensor const& each = (*this)[t];
       if (each.parameter.empty()) continue;
-      auto const add = [&](void const* data, std::size_t bytes, bool parameter) {
+      auto const add = [&](void const* data, std::size_t width, bool parameter) {
         auto const at = reinterpret_cast<std::uintptr_t>(data);
-        all.push_back({at, at + bytes, t, parameter});
+        ZOADAM_EXPECTS(at % width == 0, call, "tensors: '" + each.name + "': misaligned span");
+        all.push_back({at, at + each.parameter.size() * width, t, parameter});
       };
-      add(each.parameter.data(), each.parameter.size_bytes(), true);
-      std::size_t const width = each.gradient.type() == dtype::float32 ? 4 : 2;
-      if (each.gradient.data()) add(each.gradient.data(), each.parameter.size() * width, false);
-      ZOADAM_EXPECTS(all.back().first % width == 0, call, "tensors: '" + each.name + "': misaligned span");
+      add(each.parameter.data(), 4, true);
+      if (each.gradient.data()) add(each.gradient.data(), each.gradient.type() == dtype::float32 ? 4 : 2, false);
     }
     std::sort(all.begin(), all.end(), [](extent const& l, extent const& r) { return l.first < r.first; });
     // Gradients may be shared (they are read only); a parameter overlaps nothing.

@@ -40,16 +40,31 @@ struct sign_quantizer {
   static constexpr index payload_bytes(index n) noexcept { return (n + 31) / 32 * 4; }
 
   template <class Lane>
-  static void encode(float const* c, index n, float, std::byte* payload) noexcept {
+  static void encode(float const* c, index n, float scale, std::byte* payload) noexcept {
+    encode<Lane>(c, n, scale, payload, [](index, auto, Lane, Lane) {});
+  }
+  /// The same, and kept(i, count, c, decoded) on each lane, so that nothing has to be decoded for its error.
+  template <class Lane, class Kept>
+  ZOADAM_INLINE static void encode(float const* c, index n, float scale, std::byte* payload, Kept kept) noexcept {
     constexpr int width = Lane::width;
+    Lane const magnitude(scale);
     for (index i = 0; i < n; i += 32, payload += 4) {
       std::uint32_t word = 0;
       if (n - i >= 32) {
-        for (int j = 0; j < 32; j += width) word |= negative(Lane::load(c + i + j)).bits() << j;
+        for (int j = 0; j < 32; j += width) {
+          Lane const value = Lane::load(c + i + j);
+          auto const sign = negative(value);
+          word |= sign.bits() << j;
+          kept(i + j, std::integral_constant<int, width>{}, value, with_sign(magnitude, sign));
+        }
       } else {
         int const rest = static_cast<int>(n - i);
         for (int j = 0; j < rest; j += width) {
-          word |= negative(Lane::load(c + i + j, rest - j < width ? rest - j : width)).bits() << j;
+          int const count = rest - j < width ? rest - j : width;
+          Lane const value = Lane::load(c + i + j, count);
+          auto const sign = negative(value);
+          word |= sign.bits() << j;
+          kept(i + j, count, value, with_sign(magnitude, sign));
         }
       }
       std::memcpy(payload, &word, 4);
@@ -60,11 +75,14 @@ struct sign_quantizer {
   static void decode(std::byte const* payload, index skip, index n, float scale, float* out) noexcept {
     constexpr int width = Lane::width;
     Lane const magnitude(scale);
-    for (index i = 0; i < n; i += width) {
-      int const count = n - i < width ? static_cast<int>(n - i) : width;
-      Lane const value = with_sign(magnitude, Lane::mask::from_bits(bits(payload, skip + i, count)));
-      count == width ? value.store(out + i) : value.store(out + i, count);
-    }
+    index i = 0;
+    for (; i + width <= n; i += width) decoded(payload, skip + i, magnitude, width).store(out + i);
+    if (i < n) decoded(payload, skip + i, magnitude, static_cast<int>(n - i)).store(out + i, static_cast<int>(n - i));
+  }
+  /// Elements [at, at + count) in one lane.
+  template <class Lane>
+  ZOADAM_INLINE static Lane decoded(std::byte const* payload, index at, Lane scale, int count) noexcept {
+    return with_sign(scale, Lane::mask::from_bits(bits<Lane::width>(payload, at, count)));
   }
 
   template <class Sink>
@@ -75,8 +93,18 @@ struct sign_quantizer {
   }
 
  private:
-  // Bits [at, at + count) of the payload, count <= 16; reads no word beyond them.
-  static std::uint32_t bits(std::byte const* payload, index at, int count) noexcept {
+  // Bits [at, at + count) of the payload, count <= Width <= 16; reads no word beyond them.
+  template <int Width>
+  ZOADAM_INLINE static std::uint32_t bits(std::byte const* payload, index at, int count) noexcept {
+    if (at % Width == 0) {  // no lane crosses a word, and what follows `count` bits in the word does no harm
+      if constexpr (Width == 16) {
+        std::uint16_t part;
+        std::memcpy(&part, payload + at / 8, 2);
+        return part;
+      } else {
+        return std::to_integer<std::uint32_t>(payload[at / 8]) >> (at % 8);
+      }
+    }
     int const shift = static_cast<int>(at % 32);
     std::uint32_t word;
     std::memcpy(&word, payload + at / 32 * 4, 4);

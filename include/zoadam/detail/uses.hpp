@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which fields the passes of a program may use.
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+
+#include "zoadam/concepts/stage.hpp"
+
+namespace zoadam::detail {
+
+template <class Stage>
+struct pass_tags_ {
+  using type = tags<>;
+};
+template <class Formula, class When>
+struct pass_tags_<pass<Formula, When>> {
+  using type = unite<typename Formula::reads, typename Formula::writes>;
+};
+template <class Formula, class When>
+struct pass_tags_<reduction<Formula, When>> {
+  using type = typename Formula::reads;
+};
+
+/// Whether the passes and reductions of a program use none of `Tags`, or nothing but `Tags`.
+template <class Program, class Tags>
+inline constexpr bool passes_avoid = false;
+template <class... Stages, class Tags>
+inline constexpr bool passes_avoid<std::tuple<Stages...>, Tags> =
+    (std::is_same_v<subtract<typename pass_tags_<Stages>::type, Tags>, typename pass_tags_<Stages>::type> && ...);
+template <class Program, class Tags>
+inline constexpr bool passes_stay_within = false;
+template <class... Stages, class Tags>
+inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
+    (std::is_same_v<subtract<typename pass_tags_<Stages>::type, Tags>, tags<>> && ...);
+
+}  // namespace zoadam::detail
