@@ -187,7 +187,7 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
     return make<Optimizer>(mine, settings, single_transport{}).name();
   };
   CHECK(name(std::type_identity<zero_one_adam<>>{}) ==
-        "error_feedback sign l1 block(2048) local_steps(0, 512, 16) frozen_variance displacement(1) correct identity "
+        "error_feedback sign l1 block(2048) local_steps(0, 512, 16) frozen_variance displacement(1) correct bfloat16 "
         "doubling_interval(8, 4611686018427387904)");
   CHECK(name(std::type_identity<zero_one_adam_paper<>>{}) ==
         "error_feedback sign l1 whole local_steps(0, 512, 16) frozen_variance momentum_sum replace identity "

@@ -163,7 +163,8 @@ TEST_CASE_TEMPLATE("reports and counters", Optimizer, zero_one, paper, onebit, p
     for (flat const& g : mine.gradient)
       for (float const x : g) square += double(x) * double(x);
     wrong += std::abs(r.gradient_norm - std::sqrt(square)) > 1e-5 * std::sqrt(square);
-    wrong += r.skipped_here || r.skipped_workers != 0 || r.waiting != 0;
+    wrong += r.skipped_here || r.skipped_workers != 0;
+    wrong += step > 1 && r.waiting != 0;  // gradients may cancel in the first mean
   };
   (void)run.run();
   CHECK(wrong == 0);
@@ -185,7 +186,7 @@ TEST_CASE_TEMPLATE("agreed() is what all ranks have, also while local steps are 
     // An exchange leaves the parameters there; nothing else moves it.
     auto& mine_seen = seen[nth(o.rank())];
     if (r.exchanged) wrong += !same_bits(all, mine.parameters());
-    if (!r.exchanged) wrong += !same_bits(all, mine_seen.back());
+    if (!r.exchanged && !mine_seen.empty()) wrong += !same_bits(all, mine_seen.back());
     apart += !same_bits(all, mine.parameters());
     mine_seen.push_back(all);
   };
@@ -236,7 +237,7 @@ TEST_CASE_TEMPLATE("synchronize(): parameters agree, the schedule starts anew, a
     index const count = o.variance_updates();
     step_report const s = o.synchronize();
     wrong += s.exchanged == r.exchanged;  // needed exactly where the step did not exchange
-    wrong += s.step != step || o.steps() != step;
+    wrong += s.step != r.step || o.steps() != r.step;
     wrong +=
         !same_bits(copy_of(o.agreed(0)), mine.parameter[0]) || !same_bits(copy_of(o.agreed(2)), mine.parameter[2]);
     // It exchanges parameters, not gradients.
@@ -289,7 +290,7 @@ TEST_CASE("synchronize() after steps of learning rate 0 sends nothing") {
 
 TEST_CASE_TEMPLATE("rebase() takes changed parameters", Optimizer, zero_one, paper, local, plain) {
   auto run = job_of<Optimizer>(2, 24);
-  std::vector<flat> momenta(2);
+  flat rebased;
   std::atomic<int> wrong{0};
   run.after = [&](int step, Optimizer& o, step_report const&, buffers& mine) {
     if (step != 12) return;
@@ -298,14 +299,19 @@ TEST_CASE_TEMPLATE("rebase() takes changed parameters", Optimizer, zero_one, pap
     for (flat& p : mine.parameter)
       for (float& x : p) x += 10;
     o.rebase();
+    if (o.rank() == 0) rebased = mine.parameters();
     wrong +=
         !same_bits(copy_of(o.agreed(0)), mine.parameter[0]) || !same_bits(copy_of(o.agreed(2)), mine.parameter[2]);
     wrong += !same_bits(m, copy_of(o.values(at::momentum))) || !same_bits(v, copy_of(o.values(at::variance)));
   };
+  run.rate = [](int) { return 1e-4; };
   auto const x = run.run();
   CHECK(wrong == 0);
   CHECK(same_bits(x[0], x[1]));
-  for (float const value : x[0]) CHECK(std::abs(value - 10) < 1);  // nothing fell back to the old anchor
+  // Nothing fell back to the old anchor.
+  int far = 0;
+  for (std::size_t k = 0; k < x[0].size(); ++k) far += std::abs(x[0][k] - rebased[k]) > 1;
+  CHECK(far == 0);
 }
 
 TEST_CASE_TEMPLATE("rebase() refuses an open window, and then leaves all as it was", Optimizer, zero_one, local) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <limits>
 
 #include "suite/job.hpp"
@@ -31,9 +32,12 @@ int changed(buffers const& b) {
   return count;
 }
 
+template <class Optimizer>
+using alteration = std::function<void(typename Optimizer::options_type&, std::vector<tensor>&, buffers&)>;
+
 /// Rank `culprit` (or all, -1) alters what it hands over; returns how construction ended on each of three ranks.
-template <class Optimizer, class Alter>
-std::vector<ending> construct(int culprit, Alter alter) {
+template <class Optimizer>
+std::vector<ending> construct(int culprit, alteration<Optimizer> const& alter) {
   return on_ranks(3, [&](thread_transport link) {
     int const me = link.rank();
     buffers mine({40, 30}, {}, start);
@@ -58,8 +62,8 @@ std::vector<ending> construct(int culprit, Alter alter) {
 }
 
 /// On all ranks: argument_error everywhere. On one rank: there the argument, elsewhere that rank 1 refused.
-template <class Optimizer, class Alter>
-void expect_refusal(std::string const& words, Alter const& alter) {
+template <class Optimizer>
+void expect_refusal(std::string const& words, alteration<Optimizer> const& alter) {
   CAPTURE(words);
   for (ending const& e : construct<Optimizer>(-1, alter)) {
     CAPTURE(e.text);
@@ -151,7 +155,7 @@ TEST_CASE("bad input: tensors") {
 
 TEST_CASE("bad input: spans that overlap") {
   using list_type = std::vector<tensor>;
-  auto const refuse = [](auto alter) { expect_refusal<zero_one>("overlap", alter); };
+  auto const refuse = [](alteration<zero_one> const& alter) { expect_refusal<zero_one>("overlap", alter); };
   // The same parameter twice, a part of it, a gradient over its own parameter, one over another's.
   refuse([](auto&, list_type& list, auto&) { list[1].parameter = list[0].parameter.first(30); });
   refuse([](auto&, list_type& list, auto&) { list[1].parameter = list[0].parameter.subspan(10, 30); });
@@ -170,7 +174,7 @@ TEST_CASE("bad input: spans that overlap") {
 
 TEST_CASE("bad input: ranks that differ") {
   using list_type = std::vector<tensor>;
-  auto const expect = [](std::string const& words, auto alter) {
+  auto const expect = [](std::string const& words, alteration<zero_one> const& alter) {
     CAPTURE(words);
     for (ending const& e : construct<zero_one>(1, alter)) {
       CAPTURE(e.text);
@@ -202,7 +206,7 @@ TEST_CASE("bad input: ranks that differ") {
 }
 
 TEST_CASE("bad input: ranks with other settings of a policy, or other policies") {
-  auto const expect = [](auto alter) {
+  auto const expect = [](alteration<zero_one> const& alter) {
     for (ending const& e : construct<zero_one>(2, alter)) {
       CHECK(e.what == outcome::mismatch);
       CHECK(mentions(e, "rank 2 runs another composition than rank 0"));

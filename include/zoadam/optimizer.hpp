@@ -10,12 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/backend.hpp"
 #include "zoadam/concepts/transport.hpp"
 #include "zoadam/detail/agreement.hpp"
-#include "zoadam/detail/plan.hpp"
 #include "zoadam/detail/segment.hpp"
+#include "zoadam/detail/storage.hpp"
 #include "zoadam/detail/uses.hpp"
 #include "zoadam/detail/window.hpp"
 #include "zoadam/lane/mode.hpp"
@@ -29,11 +28,10 @@ namespace zoadam {
 /// Backend     where loops run
 /// Transport   who moves the bytes
 ///
-/// Collective: construction, step(), synchronize(), rebase(): every rank, in the same order, from one thread at a
-/// time. Errors:     argument_error before anything changed; mismatch_error when ranks disagree; transport_error. A
-/// call that
-///             throws leaves the parameters as they were. After anything but an argument_error every call throws
-///             poisoned_error.
+/// Collective: construction, step(), synchronize(), rebase(): every rank, in the same order, one thread at a time.
+///
+/// Errors: argument_error before anything changed; mismatch_error when ranks disagree; transport_error. A call that
+/// throws leaves the parameters as they were. After anything but an argument_error every call throws poisoned_error.
 template <quantizer Quantizer, sync Sync, state State, backend Backend, transport Transport>
 requires has_program<State, Quantizer, Sync>
 class optimizer {
@@ -45,14 +43,15 @@ class optimizer {
   using transport_type = Transport;
   using options_type = options<Quantizer, Sync, State>;
   using program_type = program_of<State, Quantizer, Sync>;
-  using fields = detail::join<typename State::fields, typename detail::plan_of<program_type>::fields>;
+  using fields = typename detail::storage<typename State::fields, program_type, Backend>::fields;
 
-  static_assert(detail::passes_stay_within<program_type,
-                                           detail::unite<typename fields::tags, tags<at::gradient_t, at::parameter_t>>>,
+  static_assert(detail::passes_stay_within<
+                    program_type, detail::unite<typename fields::tags, tags<at::gradient_t, at::parameter_t>>>,
                 "zoadam: a pass uses a field that the state does not declare in its fields");
-  static_assert(detail::passes_avoid<program_type, detail::at_home<fields, home::owner>>,
-                "zoadam: a pass runs on every worker and cannot use a field that only the owner of a chunk has; use it "
-                "in the own() of an exchange");
+  static_assert(
+      detail::passes_avoid<program_type, detail::at_home<fields, home::owner>>,
+      "zoadam: a pass runs on every worker and cannot use a field that only the owner of a chunk has; use it "
+      "in the own() of an exchange");
 
   /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
   ///
@@ -64,10 +63,12 @@ class optimizer {
     try {
       options_.validate();
       group_ = options_.parameter_groups();
-      layout_ = std::make_unique<layout const>(std::move(tensors), static_cast<index>(group_.size()));
       program_ = options_.state.program(options_.quantizer, options_.sync);
-      plan();
-      mine = {true, composition_hash(), detail::hash_of(*layout_), detail::hash_of(options_), parameter_hash()};
+      storage_.plan(std::move(tensors), static_cast<index>(group_.size()), link_.size(), link_.rank(), backend_);
+      window_.start(group_.size());
+      counted_.assign(static_cast<std::size_t>(link_.size()), false);
+      mine = {true, composition_hash(), detail::hash_of(storage_.tensors()), detail::hash_of(options_),
+              storage_.parameter_hash()};
     } catch (...) {
       failure = std::current_exception();
     }
@@ -80,7 +81,7 @@ class optimizer {
     if (failure) std::rethrow_exception(failure);
     signature_ = mine.combined();
     options_.state.start(clock_);
-    adopt_parameters();
+    storage_.anchor_parameters();
   }
 
   optimizer(optimizer&&) noexcept = default;
@@ -113,7 +114,7 @@ class optimizer {
     return guarded("optimizer::synchronize", [&] {
       bad_ = false;
       for_each_exchange([&]<std::size_t I, class What>() {
-        if constexpr (What::closes_window) {
+        if constexpr (What::closes_window && !What::carries_gradient) {
           if (window_.steps() == 0) return;
           schedule_[I].last = clock_.step;
           if (window_.empty()) {
@@ -136,9 +137,9 @@ class optimizer {
   void rebase() {
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     (void)guarded("optimizer::rebase", [&] {
-      detail::agreement mine{true, 0, 0, 0, parameter_hash()};
+      detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash()};
       detail::agree(link_, mine, "optimizer::rebase");
-      adopt_parameters();
+      storage_.anchor_parameters();
     });
   }
 
@@ -159,7 +160,9 @@ class optimizer {
         c.step += 1;
         c.lr = lr;
         c.peak = std::max(c.peak, lr);
-        answer |= std::get<I>(program_).when.due(c);
+        // Nothing is sent while every learning rate of the window was 0.
+        bool const silent = What::divides_by_gamma && window_.empty() && lr == 0;
+        answer |= !silent && std::get<I>(program_).when.due(c);
       }
     });
     return answer;
@@ -167,36 +170,25 @@ class optimizer {
   bool will_exchange() const noexcept { return will_exchange(clock_.lr); }
 
   /// The parameters of tensor t that all workers agree on: those after the last exchange.
-  std::span<float const> agreed(index t) const noexcept {
-    index const n = layout_->first(t + 1) - layout_->first(t);
-    if constexpr (std::is_same_v<typename State::agreed, at::parameter_t>) {
-      return {(*layout_)[t].parameter.data(), static_cast<std::size_t>(n)};
-    } else {
-      return {view_.field[typename State::agreed{}] + layout_->first(t), static_cast<std::size_t>(n)};
-    }
-  }
+  std::span<float const> agreed(index t) const noexcept { return storage_.values(typename State::agreed{}, t); }
 
   /// A field of this rank, flat: every element for worker and replica fields, the owner's for owner fields.
   template <class Tag>
   requires detail::contains<typename fields::tags, Tag> std::span<float const> values(Tag tag)
-  const noexcept { return {view_.field[tag], static_cast<std::size_t>(size_[tag])}; }
+  const noexcept { return storage_.values(tag); }
 
   /// Hash of everything that is equal on all ranks: replica fields, and the parameters unless local steps are open.
   std::uint64_t replica_hash() const noexcept {
-    std::uint64_t h = window_.steps() == 0 ? parameter_hash() : 0;
-    detail::for_each_tag(detail::at_home<fields, home::replica>{}, [&](auto tag) {
-      h = h * 0x100000001b3u + Backend::hash(view_.field[tag], layout_->elements(), 0);
-    });
-    return h;
+    return storage_.replica_hash(window_.steps() == 0 ? storage_.parameter_hash() : 0);
   }
 
   index steps() const noexcept { return clock_.step; }
-  index elements() const noexcept { return layout_->elements(); }
+  index elements() const noexcept { return storage_.tensors().elements(); }
   int rank() const noexcept { return link_.rank(); }
   int workers() const noexcept { return link_.size(); }
   /// Updates of the variance so far.
   index variance_updates() const noexcept { return moments_.count(); }
-  memory_use memory() const noexcept { return memory_; }
+  memory_use memory() const noexcept { return storage_.use(); }
   index bytes_sent() const noexcept { return link_.bytes_sent(); }
 
   /// The composition in words.
@@ -211,63 +203,6 @@ class optimizer {
   struct stage_schedule {
     index last = 0, count = 0;
   };
-
-  // ---- construction ----
-
-  void plan() {
-    using plans = detail::plan_of<program_type>;
-    int const me = link_.rank();
-    plans_ = plans::make(*layout_, link_.size());
-    view_.tensors = layout_.get();
-    detail::for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = layout_->elements(); });
-    index traffic = 0, result = 0;
-    for_each_exchange([&]<std::size_t I, class>() {
-      auto const& p = std::get<I>(plans_);
-      traffic = std::max(traffic, p.traffic(me));
-      result = std::max(result, p.result(me));
-      using owner = typename std::tuple_element_t<I, typename plans::plans>::owner;
-      if constexpr (detail::contains<typename fields::tags, owner>) size_[owner{}] = p.up.elements(me);
-    });
-    auto const rounded = [](index bytes) { return (bytes + 63) / 64 * 64; };
-    index const blocks = layout_->elements() / sum_block + 1;
-    index const coefficient_bytes = rounded(static_cast<index>(group_.size() * sizeof(coefficients<float>)));
-    detail::for_each_tag(typename fields::tags{}, [&](auto tag) { memory_.fields += rounded(4 * size_[tag]); });
-    memory_.messages = 2 * rounded(traffic) + rounded(result);
-    backend_.reserve(plans::tile);
-    memory_.workspace = backend_.workspace_bytes() + rounded(4 * blocks) + coefficient_bytes;
-    arena_ = backend_.allocate(memory_.total() - backend_.workspace_bytes());
-
-    std::byte* at = arena_.data();
-    auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
-    detail::for_each_tag(typename fields::tags{},
-                         [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take(4 * size_[tag])); });
-    for (std::byte*& each : traffic_) each = take(traffic);
-    result_ = take(result);
-    view_.block_sums = reinterpret_cast<float*>(take(4 * blocks));
-    coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
-    view_.group = coefficients_;
-    window_.start(group_.size());
-    counted_.assign(static_cast<std::size_t>(link_.size()), false);
-  }
-
-  void adopt_parameters() {
-    if constexpr (detail::contains<typename fields::tags, at::anchor_t>) {
-      for (index t = 0; t < layout_->size(); ++t) {
-        tensor const& each = (*layout_)[t];
-        Backend::copy(each.parameter.data(), view_.field[at::anchor] + layout_->first(t),
-                      static_cast<index>(each.parameter.size()));
-      }
-    }
-  }
-
-  std::uint64_t parameter_hash() const noexcept {
-    std::uint64_t h = 0;
-    for (index t = 0; t < layout_->size(); ++t) {
-      tensor const& each = (*layout_)[t];
-      h += Backend::hash(each.parameter.data(), static_cast<index>(each.parameter.size()), layout_->first(t));
-    }
-    return h;
-  }
 
   template <class Sink>
   void describe(Sink& sink) const {
@@ -306,7 +241,8 @@ class optimizer {
   }
 
   void inspect_gradients() {
-    auto const facts = backend_.check(view_, static_cast<float>(gradient_scale_));
+    storage_.view().has_gradient = true;  // whatever the last step found
+    auto const facts = backend_.check(storage_.view(), static_cast<float>(gradient_scale_));
     bad_ = facts.bad;
     if (bad_) return;
     report_.gradient_norm = facts.norm;
@@ -316,9 +252,9 @@ class optimizer {
   }
 
   void refresh_coefficients() {
-    view_.has_gradient = !bad_;
+    storage_.view().has_gradient = !bad_;
     for (std::size_t g = 0; g < group_.size(); ++g) {
-      coefficients<float>& k = coefficients_[g];
+      coefficients<float>& k = storage_.group(g);
       moments_.fill(k, options_, bad_);
       window_.fill(k, g, clock_.lr, group_[g]);
       k.grad_scale = static_cast<float>(gradient_scale_);
@@ -328,7 +264,7 @@ class optimizer {
   template <class Segment, class In, class Out>
   detail::tally run(In const& in, Out const& out) {
     refresh_coefficients();
-    return backend_.template run<Segment>(view_, in, out);
+    return backend_.template run<Segment>(storage_.view(), in, out);
   }
 
   // ---- the program ----
@@ -366,7 +302,7 @@ class optimizer {
   void walk_stage(reduction<Formula, When> const& stage, In const& in) {
     if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
     if constexpr (!Segment::empty) run<Segment>(in, detail::no_messages{});
-    options_.state.observe(clock_, backend_.template reduce<Formula>(view_));
+    options_.state.observe(clock_, backend_.template reduce<Formula>(storage_.view()));
     walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
   }
 
@@ -394,17 +330,15 @@ class optimizer {
     using what = typename stage::what;
     using up_type = typename stage::up;
     using down_type = typename stage::down;
-    auto const& p = std::get<I>(plans_);
+    auto const& p = storage_.template cut<I>();
     int const ranks = link_.size(), me = link_.rank();
     bool const contributes = !(what::carries_gradient && bad_);
 
-    std::byte* const inbox = traffic_[gathered_];
-    gathered_ = 1 - gathered_;
-    std::byte* const outbox = traffic_[gathered_];
+    auto const [outbox, inbox, result] = storage_.next_exchange();
     message_header header = make_header(I, contributes ? 1 : 0);
     if (contributes) {
       detail::outgoing<up_type> out{&p.up, outbox, nullptr};
-      if constexpr (detail::needs_carry<up_type>) out.carry = view_.field[at::worker_error_t<what>{}];
+      if constexpr (detail::needs_carry<up_type>) out.carry = storage_.view().field[at::worker_error_t<what>{}];
       report_.waiting += run<typename Segment::template into<Form>>(in, out).waiting;
     } else if constexpr (!Segment::empty) {
       run<Segment>(in, detail::no_messages{});
@@ -424,12 +358,12 @@ class optimizer {
     int const contributions = static_cast<int>(header.contributions);
     if (contributions > 0) {
       float* carry = nullptr;
-      if constexpr (detail::needs_carry<down_type>) carry = view_.field[at::owner_error_t<what>{}];
+      if constexpr (detail::needs_carry<down_type>) carry = storage_.view().field[at::owner_error_t<what>{}];
       refresh_coefficients();
-      backend_.template own<Form>(view_, p.up, p.down, me, inbox, counted_, contributions, result_, carry);
+      backend_.template own<Form>(storage_.view(), p.up, p.down, me, inbox, counted_, contributions, result, carry);
     }
-    detail::write_header(result_, header);
-    link_.all_gather(p.down.offsets(), result_, outbox);
+    detail::write_header(result, header);
+    link_.all_gather(p.down.offsets(), result, outbox);
     for (int j = 0; j < ranks; ++j) {
       if (detail::check_header(outbox + offset(p.down, j), header, j).contributions != header.contributions) {
         detail::throw_mismatch("contributions", j);
@@ -480,20 +414,8 @@ class optimizer {
   Transport link_;
   Backend backend_;
   std::vector<parameter_group> group_;
-  std::unique_ptr<layout const> layout_;
   program_type program_;
-  typename detail::plan_of<program_type>::plans plans_;
-
-  typename Backend::memory arena_;
-  detail::view<fields> view_;
-  detail::registers<index, typename fields::tags> size_;
-  // An exchange sends from the buffer that does not hold the result of the one before, since one loop may read that
-  // result while it writes the new messages; it receives into the other, and gathers over what it has sent.
-  std::byte* traffic_[2] = {};
-  int gathered_ = 0;  // the buffer with the last result
-  std::byte* result_ = nullptr;
-  coefficients<float>* coefficients_ = nullptr;
-  memory_use memory_;
+  detail::storage<typename State::fields, program_type, Backend> storage_;
 
   clock clock_;
   std::array<stage_schedule, stages_> schedule_{};

@@ -40,9 +40,9 @@ struct options {
   double max_norm = 0;             ///< clip this worker's gradient to that norm, before anything else; 0: no clipping
   bool trusted_gradients = false;  ///< leave out the pass that finds NaN and Inf; excludes max_norm
   std::vector<parameter_group> groups{};  ///< tensor.group indexes it; empty: one group
-  Sync sync{};
-  State state{};
-  Quantizer quantizer{};
+  [[no_unique_address]] Sync sync{};
+  [[no_unique_address]] State state{};
+  [[no_unique_address]] Quantizer quantizer{};
 
   std::vector<parameter_group> parameter_groups() const {
     return groups.empty() ? std::vector<parameter_group>{{weight_decay, 1.0}} : groups;

@@ -47,9 +47,10 @@ TEST_CASE("case 8: zero_one_adam, n = 10^6, W = 2: bytes reported = bytes alloca
     index const own = me == 0 ? 245 * 2048 : n - 245 * 2048;
     // m, v, a, the worker error, and the owner error of the own chunk
     CHECK(o.memory().fields == 4 * rounded(4 * n) + rounded(4 * own));
-    // The largest messages are those of the variance round: halves of 4 n, twice in and once out.
-    index const half = 48 + 4 * n / 2;
-    CHECK(o.memory().messages == rounded(2 * half) + rounded(3 * half));
+    // The largest messages are those of the variance round, 2 bytes for each element: two buffers of all messages,
+    // and this owner's result.
+    index const half = 48 + 2 * n / 2;
+    CHECK(o.memory().messages == 2 * rounded(2 * half) + rounded(half));
     index const tiles = 3 * 6 * 4 * index{2048};
     CHECK(o.memory().workspace == tiles + rounded(4 * (n / 2048 + 1)) + rounded(sizeof(coefficients<float>)));
     CHECK(o.memory().total() == *taken);
@@ -125,9 +126,9 @@ TEST_CASE_TEMPLATE("case 9: 1000 tensors of 1000 elements, W = 4: two collective
     auto const calls = counted.calls;
     typename Optimizer::options_type settings;
     if constexpr (requires { settings.state.freeze.step; }) settings.state.freeze.step = 1;
-    if constexpr (requires { settings.sync.period; }) settings.sync.period = 3;
+    if constexpr (requires { settings.sync.period; }) settings.sync.period = 2;
     auto o = make<Optimizer>(mine, settings, std::move(counted));
-    for (int t = 0; t < 6; ++t) {
+    for (int t = 0; t < 3; ++t) {
       int const before = *calls;
       step_report const r = o.step(1e-2);
       bool const beside = r.variance_updated && requires { settings.state.variance_schedule; };
@@ -136,7 +137,7 @@ TEST_CASE_TEMPLATE("case 9: 1000 tensors of 1000 elements, W = 4: two collective
     }
   });
   CHECK(wrong == 0);
-  CHECK(exchanges >= 4 * 4);
+  CHECK(exchanges >= 4 * 2);
 }
 
 TEST_CASE("bytes: what a step reports is what the transport counted, and what the format says") {
@@ -148,7 +149,7 @@ TEST_CASE("bytes: what a step reports is what the transport counted, and what th
   std::atomic<int> wrong{0};
   std::vector<index> total(2);
   run.after = [&](int step, optimizer_type& o, step_report const& r, buffers&) {
-    index const up = 3 * 4 + 2048 / 8 + 2048 / 8 + 16, exact = 4 * 4196;
+    index const up = 3 * 4 + 2048 / 8 + 2048 / 8 + 16, exact = 2 * 4196;
     wrong += r.payload_bytes != up + (step == 1 ? exact : 0);
     // Rank 0 owns two blocks, rank 1 one: each sends the other's chunk up and its own down.
     index const chunks = up + 2 * 48;

@@ -10,6 +10,7 @@
 
 #include "reference/reference.hpp"
 #include "suite/job.hpp"
+#include "zoadam/quantizer/cast.hpp"
 
 namespace suite {
 
@@ -124,6 +125,33 @@ void compare_with_reference(job<Optimizer> run, Expect const& expect, double tol
 
 // ------------------------------------------------------------------------------------------------- what to expect
 
+/// How the variance rounds of a state travel.
+template <class Space, class Quantizer>
+Quantizer variance_quantizer(zoadam::frozen_variance_state<Space, Quantizer> const&);
+
+template <class Half>
+float through(zoadam::cast_quantizer<Half>, float x) {
+  Half h{};
+  zoadam::narrow(&x, &h, 1);
+  zoadam::widen(&h, &x, 1);
+  return x;
+}
+inline float through(zoadam::identity_quantizer, float x) { return x; }
+
+/// The mean of gradients as a variance round gives it, in float32 since 16 bits hide no rounding.
+template <class Quantizer>
+reference::array<double> variance_mean(Quantizer q, reference::per_worker<double> const& g,
+                                       reference::flags const& missing = {}) {
+  reference::per_worker<float> sent;
+  for (auto const& worker : g) {
+    sent.emplace_back();
+    for (double const x : worker) sent.back().push_back(through(q, static_cast<float>(x)));
+  }
+  reference::array<double> result;
+  for (float const x : reference::exact_mean(sent, missing)) result.push_back(double(through(q, x)));
+  return result;
+}
+
 /// 0/1 Adam. `due(t, last, lr)`: the exchange schedule.
 template <class Due>
 auto expect_zero_one(reference::zero_one_options base, Due due) {
@@ -138,7 +166,10 @@ auto expect_zero_one(reference::zero_one_options base, Due due) {
     for (int t = 1; t <= run.steps; ++t) {
       bool const now = due(t, last, run.rate(t));
       if (now) last = t;
-      r.step(gradients_of(run, t), run.rate(t), variance.due(t), now);
+      auto const g = gradients_of(run, t);
+      using quantizer = decltype(variance_quantizer(run.settings.state));
+      if (variance.due(t)) r.second.update(variance_mean(quantizer{}, g));
+      r.step(g, run.rate(t), false, now);
       auto& row = expected.emplace_back();
       for (std::size_t i = 0; i < r.x.size(); ++i) row.push_back({r.x[i], r.m[i], r.second.v});
     }

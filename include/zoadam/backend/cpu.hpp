@@ -276,13 +276,10 @@ class basic_cpu_backend {
     using up = typename Out::quantizer;
     detail::tile_io io;
     if constexpr (!std::is_void_v<up>) {
+      // What is to be encoded takes the place of the error, whose line is in the cache anyway.
       if constexpr (up::compensated) io.error = out.carry + first;
-      if constexpr (detail::single_pass<up>) {
-        io.compensated = buffer(thread, 1);
-        io.limit = buffer(thread, 2);
-      } else {
-        io.compensated = out.carry + first;
-      }
+      io.compensated = detail::needs_carry<up> ? out.carry + first : buffer(thread, 1);
+      io.limit = buffer(thread, 2);
     }
     [[maybe_unused]] index const before = count.active;
     if constexpr (std::is_void_v<typename In::quantizer>) {
@@ -344,7 +341,7 @@ class basic_cpu_backend {
     io.payload = from.payload;
     io.skip = at;
     io.error = Down::compensated ? carry + to.own + at : nullptr;
-    io.compensated = detail::single_pass<Down> ? buffer(thread, 1) : carry + to.own + at;
+    io.compensated = detail::needs_carry<Down> ? carry + to.own + at : buffer(thread, 1);
     io.limit = buffer(thread, 2);
     detail::pointers<detail::unite<typename Form::own_reads, typename Form::own_writes>> fields;
     detail::for_each_tag(detail::unite<typename Form::own_reads, typename Form::own_writes>{},
@@ -410,18 +407,17 @@ class basic_cpu_backend {
     return scale;
   }
 
-  // Scale of the tile c of one block. c is readable beyond n, up to the next multiple of 128, and is zeroed there.
+  // Scale of the tile c of one block.
   template <class Quantizer>
-  float group_scale(float* c, index n, index active, int thread) {
+  float group_scale(float const* c, index n, index active, int thread) {
     if constexpr (!Quantizer::has_scale) {
       return 0;
     } else {
       index const blocks = (n + sum_block - 1) / sum_block;
       float* const sums = buffer(thread, 5);
-      for (index i = n; i % sum_partials != 0; ++i) c[i] = 0;
       for (index b = 0; b < blocks; ++b) {
-        index const m = smaller(sum_block, n - b * sum_block);
-        sums[b] = block_sum<lane_t<Isa>>(c + b * sum_block, m, typename Quantizer::norm::term{});
+        sums[b] = detail::tile_sum<Isa, typename Quantizer::norm::term>(
+            c + b * sum_block, smaller(sum_block, n - b * sum_block), buffer(thread, 3));
       }
       return Quantizer::norm::scale(blocks == 1 ? static_cast<double>(sums[0]) : pairwise_sum<Isa>(sums, blocks),
                                     active);

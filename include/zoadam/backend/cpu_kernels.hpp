@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "zoadam/backend/view.hpp"
-#include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/stage.hpp"
 #include "zoadam/detail/segment.hpp"
 #include "zoadam/lane/lane.hpp"

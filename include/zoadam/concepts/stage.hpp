@@ -27,7 +27,7 @@ struct always {
 template <class Formula, sync When = always>
 struct pass {
   using formula = Formula;
-  When when{};
+  [[no_unique_address]] When when{};
 };
 
 /// A sum over all elements, handed to the state's observe(clock, value).
@@ -35,7 +35,7 @@ struct pass {
 template <class Formula, sync When = always>
 struct reduction {
   using formula = Formula;
-  When when{};
+  [[no_unique_address]] When when{};
 };
 
 /// Sends a value per element, takes the mean at the owner of its chunk, and gives the result to every rank.
@@ -49,7 +49,7 @@ struct exchange {
   using what = What;
   using up = Up;
   using down = Down;
-  When when{};
+  [[no_unique_address]] When when{};
 };
 
 /// Defaults for the facts about What is exchanged.

@@ -53,7 +53,9 @@ struct plan_of_<std::tuple<Stages...>> {
   using fields = join<typename stage_plan<Stages>::fields...>;
   static constexpr index tile = std::max({tile_of<void>, stage_plan<Stages>::tile...});
 
-  static plans make(layout const& l, int ranks) { return plans(stage_plan<Stages>(l, ranks)...); }
+  static plans make([[maybe_unused]] layout const& l, [[maybe_unused]] int ranks) {
+    return plans(stage_plan<Stages>(l, ranks)...);
+  }
 };
 template <class Program>
 using plan_of = plan_of_<Program>;

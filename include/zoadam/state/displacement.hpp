@@ -33,8 +33,10 @@ struct displacement : exchange_facts {
   /// single_step: the window has one step. replay: the window's last local step is not stored in x.
   template <class F>
   static decltype(auto) form(bool single_step, bool replay, F f) {
-    if (Rule == momentum_rule::replace || single_step) return f(replacing{});
-    return replay ? f(correcting<true>{}) : f(correcting<false>{});
+    if constexpr (Rule == momentum_rule::correct) {
+      if (!single_step) return replay ? f(correcting<true>{}) : f(correcting<false>{});
+    }
+    return f(replacing{});
   }
 
   struct common : exchange_form {

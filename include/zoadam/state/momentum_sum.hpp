@@ -26,8 +26,10 @@ struct momentum_sum : exchange_facts {
 
   template <class F>
   static decltype(auto) form(bool single_step, bool, F f) {
-    if (Rule == momentum_rule::replace || single_step) return f(replacing{});
-    return f(correcting{});
+    if constexpr (Rule == momentum_rule::correct) {
+      if (!single_step) return f(correcting{});
+    }
+    return f(replacing{});
   }
 
   /// u <- u + lr m on active elements

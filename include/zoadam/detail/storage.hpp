@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of one rank: tensors, fields, messages and coefficients, in one arena planned at construction.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "zoadam/backend/view.hpp"
+#include "zoadam/detail/plan.hpp"
+#include "zoadam/options.hpp"
+
+namespace zoadam::detail {
+
+template <class StateFields, program Program, class Backend>
+class storage {
+  using plans_type = plan_of<Program>;
+
+ public:
+  using fields = join<StateFields, typename plans_type::fields>;
+
+  void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend) {
+    layout_ = std::make_unique<layout const>(std::move(tensors), groups);
+    plans_ = plans_type::make(*layout_, ranks);
+    index const elements = layout_->elements();
+    for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = elements; });
+    index traffic = 0, result = 0;
+    std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, plans_);
+
+    index const sums = elements / sum_block + 1;
+    index const coefficient_bytes = groups * static_cast<index>(sizeof(coefficients<float>));
+    for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += rounded(4 * size_[tag]); });
+    use_.messages = 2 * rounded(traffic) + rounded(result);
+    backend.reserve(plans_type::tile);
+    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes);
+    arena_ = backend.allocate(use_.total() - backend.workspace_bytes());
+
+    std::byte* at = arena_.data();
+    auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
+    for_each_tag(typename fields::tags{},
+                 [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take(4 * size_[tag])); });
+    for (std::byte*& each : traffic_) each = take(traffic);
+    result_ = take(result);
+    view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
+    coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
+    view_.group = coefficients_;
+    view_.tensors = layout_.get();
+  }
+
+  layout const& tensors() const noexcept { return *layout_; }
+  zoadam::detail::view<fields>& view() noexcept { return view_; }
+  /// Coefficients of parameter group g.
+  coefficients<float>& group(std::size_t g) noexcept { return coefficients_[g]; }
+  template <std::size_t I>
+  auto const& cut() const noexcept {
+    return std::get<I>(plans_);
+  }
+  memory_use const& use() const noexcept { return use_; }
+
+  // An exchange sends from the buffer that does not hold the result of the one before, since one loop may read that
+  // result while it writes the new messages; it receives into the other, and gathers over what it has sent.
+  struct exchange_buffers {
+    std::byte* outbox;
+    std::byte* inbox;
+    std::byte* result;  ///< this owner's message down
+  };
+  exchange_buffers next_exchange() noexcept {
+    std::swap(traffic_[0], traffic_[1]);
+    return {traffic_[0], traffic_[1], result_};
+  }
+
+  template <class Tag>
+  std::span<float const> values(Tag tag) const noexcept {
+    return {view_.field[tag], static_cast<std::size_t>(size_[tag])};
+  }
+  template <class Tag>
+  std::span<float const> values(Tag tag, index t) const noexcept {
+    auto const first = static_cast<std::size_t>(layout_->first(t)),
+               last = static_cast<std::size_t>(layout_->first(t + 1));
+    if constexpr (std::is_same_v<Tag, at::parameter_t>) {
+      return (*layout_)[t].parameter;
+    } else {
+      return values(tag).subspan(first, last - first);
+    }
+  }
+
+  void anchor_parameters() noexcept {
+    if constexpr (contains<typename fields::tags, at::anchor_t>) {
+      for (index t = 0; t < layout_->size(); ++t) {
+        std::span<float const> const x = (*layout_)[t].parameter;
+        Backend::copy(x.data(), view_.field[at::anchor] + layout_->first(t), static_cast<index>(x.size()));
+      }
+    }
+  }
+
+  std::uint64_t parameter_hash() const noexcept {
+    std::uint64_t h = 0;
+    for (index t = 0; t < layout_->size(); ++t) {
+      std::span<float const> const x = (*layout_)[t].parameter;
+      h += Backend::hash(x.data(), static_cast<index>(x.size()), layout_->first(t));
+    }
+    return h;
+  }
+  /// Adds the replica fields to a hash.
+  std::uint64_t replica_hash(std::uint64_t h) const noexcept {
+    for_each_tag(at_home<fields, home::replica>{},
+                 [&](auto tag) { h = h * 0x100000001b3u + Backend::hash(view_.field[tag], layout_->elements(), 0); });
+    return h;
+  }
+
+ private:
+  static index rounded(index bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
+  template <class Plan>
+  void measure(Plan const& plan, int me, index& traffic, index& result) {
+    if constexpr (requires { typename Plan::owner; }) {
+      traffic = std::max(traffic, plan.traffic(me));
+      result = std::max(result, plan.result(me));
+      if constexpr (contains<typename fields::tags, typename Plan::owner>) {
+        size_[typename Plan::owner{}] = plan.up.elements(me);
+      }
+    }
+  }
+
+  std::unique_ptr<layout const> layout_;
+  typename plans_type::plans plans_;
+  typename Backend::memory arena_;
+  zoadam::detail::view<fields> view_;
+  registers<index, typename fields::tags> size_;
+  std::byte* traffic_[2] = {};
+  std::byte* result_ = nullptr;
+  coefficients<float>* coefficients_ = nullptr;
+  memory_use use_;
+};
+
+}  // namespace zoadam::detail
