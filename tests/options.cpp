@@ -73,7 +73,7 @@ void expect_refusal(std::string const& words, alteration<Optimizer> const& alter
   auto const endings = construct<Optimizer>(1, alter);
   CHECK(endings[1].what == outcome::argument);
   CHECK(mentions(endings[1], words));
-  for (std::size_t const i : {0, 2}) {
+  for (std::size_t const i : std::initializer_list<std::size_t>{0, 2}) {
     CAPTURE(endings[i].text);
     CHECK(endings[i].what == outcome::mismatch);
     CHECK(mentions(endings[i], "rank 1 refused its arguments"));
@@ -388,7 +388,7 @@ TEST_CASE("a rank that stays away: the others throw when the time is up") {
       },
       milliseconds(300));
   int timeouts = 0;
-  for (std::size_t const i : {0, 1}) {
+  for (std::size_t const i : std::initializer_list<std::size_t>{0, 1}) {
     timeouts += endings[i].what == outcome::timeout;
     CHECK((endings[i].what == outcome::timeout || endings[i].what == outcome::aborted));
   }

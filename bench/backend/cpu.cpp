@@ -52,7 +52,7 @@ class arena {
  public:
   explicit arena(index elements)
       : elements_(elements),
-        memory_(cpu_backend().allocate(arrays_ * elements * 4)),
+        memory_(cpu_backend().allocate(arrays_ * (elements * 4 + memory_use::field_gap))),
         x(take()),
         g(take()),
         m(take()),
@@ -99,7 +99,10 @@ class arena {
   index taken_ = 0;
 
   std::size_t size() const { return static_cast<std::size_t>(elements_); }
-  float* take() { return reinterpret_cast<float*>(memory_.data()) + elements_ * taken_++; }
+  // Laid out as the optimizer lays out its fields.
+  float* take() {
+    return reinterpret_cast<float*>(memory_.data() + (elements_ * 4 + memory_use::field_gap) * taken_++);
+  }
   std::uint32_t next() {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return static_cast<std::uint32_t>(state_ >> 32);
@@ -226,7 +229,7 @@ class suite {
     index received = 0, own = 0;
     for (int owner = 0; owner < ranks; ++owner) {
       auto const at = static_cast<std::size_t>(owner);
-      backend_.own<correct_form>(d_.view, d_.sign_cut, d_.sign_cut, owner, d_.received.data() + received, all, ranks,
+      backend_.own<correct_form>(d_.view, d_.sign_cut, d_.sign_cut, owner, d_.received.data() + received, all,
                                  d_.down.data() + d_.sign_cut.offsets()[at], d_.owner_errors + own);
       received += ranks * (d_.sign_cut.offsets()[at + 1] - d_.sign_cut.offsets()[at]);
       own += d_.sign_cut.elements(owner);

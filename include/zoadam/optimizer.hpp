@@ -355,12 +355,11 @@ class optimizer {
       header.contributions += theirs.contributions != 0;
       report_.skipped_workers += (theirs.flags & message_header::skipped) != 0;
     }
-    int const contributions = static_cast<int>(header.contributions);
-    if (contributions > 0) {
+    if (header.contributions > 0) {
       float* carry = nullptr;
       if constexpr (detail::needs_carry<down_type>) carry = storage_.view().field[at::owner_error_t<what>{}];
       refresh_coefficients();
-      backend_.template own<Form>(storage_.view(), p.up, p.down, me, inbox, counted_, contributions, result, carry);
+      backend_.template own<Form>(storage_.view(), p.up, p.down, me, inbox, counted_, result, carry);
     }
     detail::write_header(result, header);
     link_.all_gather(p.down.offsets(), result, outbox);
@@ -372,7 +371,7 @@ class optimizer {
 
     report_.payload_bytes += p.up.payload_bytes();
     if constexpr (!what::variance_only) report_.exchanged = true;
-    if (contributions == 0) {
+    if (header.contributions == 0) {
       return proceed.template operator()<detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
     }
     if constexpr (what::advances_variance) {

@@ -90,7 +90,10 @@ struct [[nodiscard]] step_report {
 
 /// Bytes allocated by one rank.
 struct memory_use {
-  index fields = 0;     ///< state and errors: 4 bytes per declared value, each field rounded up to 64 bytes
+  /// Behind each field, so that fields of a size that is a power of two do not fall into the same cache sets.
+  static constexpr index field_gap = 65 * 64;
+
+  index fields = 0;     ///< state and errors: 4 bytes per value, each field rounded up to 64 bytes, plus field_gap
   index messages = 0;   ///< buffers of the exchanges
   index workspace = 0;  ///< tiles and block sums
   index total() const noexcept { return fields + messages + workspace; }

@@ -206,7 +206,6 @@ void compare(job<Optimizer> run, Expected expected, Step step) {
     for (int i = 0; i < run.ranks; ++i) missing.push_back(is_bad(i, t));
     step(expected, gradients_at(run.ranks, t, n), t, missing);
   }
-  std::atomic<int> replicas_wrong{0};
   std::vector<std::uint64_t> hashes(nth(run.ranks));
   run.at_end = [&](Optimizer& o, buffers&) { hashes[nth(o.rank())] = o.replica_hash(); };
   auto const x = run.run();

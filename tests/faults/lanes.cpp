@@ -64,7 +64,7 @@ void compare() {
     touched += a.back() != 0;
   };
   for (std::size_t n = 1; n <= 300; ++n) check(n, n % 15 + 1);
-  for (std::size_t const n : {1, 5, 16, 31, 33, 128, 257, 4500})
+  for (std::size_t const n : std::initializer_list<std::size_t>{1, 5, 16, 31, 33, 128, 257, 4500})
     for (std::size_t offset = 1; offset <= 15; ++offset) check(n, offset);
   CHECK(different == 0);
   CHECK(touched == 0);
@@ -105,7 +105,7 @@ TEST_CASE("case 19: scalar code does not depend on alignment") { compare_all<isa
 template <template <class> class Composition>
 void compare_threads() {
   using tested = Composition<cpu_backend>;
-  for (std::size_t const n : {1, 33, 700, 3 * 2048 + 5, 40000}) {
+  for (std::size_t const n : std::initializer_list<std::size_t>{1, 33, 700, 3 * 2048 + 5, 40000}) {
     flat const one = trace_of<tested>(n, 3);
     CHECK(same_bits(one, trace_of<tested>(n, 3, 2)));
     CHECK(same_bits(one, trace_of<tested>(n, 3, 3)));

@@ -113,7 +113,8 @@ TEST_CASE_TEMPLATE("case 15: over rounds, the sum stays within a bound that does
 
 template <class Quantizer>
 void expect_first_output_of_one() {
-  for (std::size_t const n : {1, 3}) CHECK(same_bits(one_mean<Quantizer>(flat(n, 1.0f), 2), flat(n, 1.0f)));
+  for (std::size_t const n : std::initializer_list<std::size_t>{1, 3})
+    CHECK(same_bits(one_mean<Quantizer>(flat(n, 1.0f), 2), flat(n, 1.0f)));
 }
 TEST_CASE_TEMPLATE("case 25: padding does not dilute the scale: the first output of 1.0 is 1.0", Quantizer,
                    sign_with_feedback<>, sign_with_feedback<per_tensor>, sign_with_feedback<whole>,
@@ -136,7 +137,7 @@ TEST_CASE_TEMPLATE("case 26: all-negative, constant and single inputs", Quantize
   CHECK(worst <= (std::is_same_v<Quantizer, cast_quantizer<bfloat16>> ? 2.0 : 0.2501));
 
   for (float const value : {-1000.0f, -0.5f, 0.0f, 3.0f}) {
-    for (std::size_t const n : {1, 2, 33, 4096}) {
+    for (std::size_t const n : std::initializer_list<std::size_t>{1, 2, 33, 4096}) {
       flat const constant(n, value);
       CHECK(same_bits(one_mean<Quantizer>(constant, 2), constant));
     }

@@ -48,6 +48,7 @@ struct no_messages {
 struct tally {
   index active = 0;
   index waiting = 0;
+  bool bad = false;
 };
 
 /// Block size of a quantizer's groups; 0 if they are not blocks, or for no quantizer.
@@ -55,6 +56,9 @@ template <class Quantizer>
 inline constexpr index block_of = block_size<typename Quantizer::groups>;
 template <>
 inline constexpr index block_of<void> = 0;
+
+template <class Quantizer>
+inline constexpr bool blockwise = (block_of<Quantizer> > 0);
 
 /// Whether a group is encoded right after it was computed, in one pass over memory.
 template <class Quantizer>

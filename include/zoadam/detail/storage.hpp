@@ -29,7 +29,7 @@ class storage {
 
     index const sums = elements / sum_block + 1;
     index const coefficient_bytes = groups * static_cast<index>(sizeof(coefficients<float>));
-    for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += rounded(4 * size_[tag]); });
+    for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
     use_.messages = 2 * rounded(traffic) + rounded(result);
     backend.reserve(plans_type::tile);
     use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes);
@@ -37,8 +37,9 @@ class storage {
 
     std::byte* at = arena_.data();
     auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
+    auto const take_field = [&](index bytes) { return std::exchange(at, at + field_bytes(bytes)); };
     for_each_tag(typename fields::tags{},
-                 [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take(4 * size_[tag])); });
+                 [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take_field(4 * size_[tag])); });
     for (std::byte*& each : traffic_) each = take(traffic);
     result_ = take(result);
     view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
@@ -110,6 +111,7 @@ class storage {
 
  private:
   static index rounded(index bytes) noexcept { return (bytes + 63) / 64 * 64; }
+  static index field_bytes(index bytes) noexcept { return rounded(bytes) + memory_use::field_gap; }
 
   template <class Plan>
   void measure(Plan const& plan, int me, index& traffic, index& result) {

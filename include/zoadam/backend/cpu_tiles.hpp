@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend below its loops over all elements: memory, and the work on one tile or one group.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "zoadam/backend/cpu_kernels.hpp"
+#include "zoadam/backend/thread_pool.hpp"
+#include "zoadam/backend/view.hpp"
+
+namespace zoadam::detail {
+
+/// Zeroed memory, aligned to 64 bytes.
+class cpu_memory {
+ public:
+  cpu_memory() = default;
+  explicit cpu_memory(index bytes)
+      : data_(bytes > 0
+                  ? static_cast<std::byte*>(std::aligned_alloc(64, static_cast<std::size_t>(bytes + 63) / 64 * 64))
+                  : nullptr) {
+    if (bytes > 0 && !data_) throw std::bad_alloc();
+    if (bytes > 0) std::memset(data_.get(), 0, static_cast<std::size_t>(bytes));
+  }
+  std::byte* data() const noexcept { return data_.get(); }
+
+ private:
+  struct deleter {
+    void operator()(std::byte* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<std::byte, deleter> data_;
+};
+
+template <class Isa>
+class cpu_tiles {
+ protected:
+  explicit cpu_tiles(int threads) : pool_(threads), tallies_(static_cast<std::size_t>(pool_.size())) {}
+
+  void reserve_tiles(index elements) {
+    capacity_ = (elements + sum_partials - 1) / sum_partials * sum_partials;
+    workspace_ = cpu_memory(tile_bytes());
+  }
+  index tile_bytes() const noexcept { return pool_.size() * capacity_ * buffers_ * index{sizeof(float)}; }
+
+  /// Calls f with the counts of every thread, from zero, and returns their sum.
+  template <class Loops>
+  tally counted(Loops const& f) {
+    for (tally& each : tallies_) each = {};
+    f();
+    tally all;
+    for (tally const& each : tallies_) {
+      all.active += each.active;
+      all.waiting += each.waiting;
+      all.bad |= each.bad;
+    }
+    return all;
+  }
+  tally& tally_of(int thread) noexcept { return tallies_[static_cast<std::size_t>(thread)]; }
+
+  static index smaller(index a, index b) noexcept { return a < b ? a : b; }
+  float* buffer(int thread, int which) const noexcept {
+    return reinterpret_cast<float*>(workspace_.data()) + (thread * buffers_ + which) * capacity_;
+  }
+
+  // f(t, i, j) on the parts [i, j) of [first, last) that lie in one tensor and are at most `most` long.
+  template <class View, class F>
+  static void for_tensors(View const& view, index first, index last, index most, F const& f) {
+    for (index i = first; i < last;) {
+      index const t = view.tensors->find(i);
+      index const end = smaller(smaller(last, view.tensors->first(t + 1)), i + most);
+      f(t, i, end);
+      i = end;
+    }
+  }
+
+  template <class View>
+  static coefficients<float> const& coefficients_of(View const& view, index t) noexcept {
+    return view.group[(*view.tensors)[t].group];
+  }
+
+  // Gradient of [i, j), which lies in tensor t, as float32: in place, or widened into `buffer`.
+  template <class View>
+  static float const* gradient(View const& view, index t, index i, index j, float* buffer) noexcept {
+    gradient_view const& g = (*view.tensors)[t].gradient;
+    index const at = i - view.tensors->first(t), n = j - i;
+    if (!view.has_gradient || g.size() == 0) {
+      std::memset(buffer, 0, static_cast<std::size_t>(n) * sizeof(float));
+      return buffer;
+    }
+    switch (g.type()) {
+      case dtype::float32:
+        return static_cast<float const*>(g.data()) + at;
+      case dtype::bfloat16:
+        widen(static_cast<bfloat16 const*>(g.data()) + at, buffer, n);
+        return buffer;
+      case dtype::float16:
+        widen(static_cast<float16 const*>(g.data()) + at, buffer, n);
+        return buffer;
+    }
+    return buffer;
+  }
+
+  // Gradient of [i, j) where it lies in memory as float32, in one tensor, in full rows of partial sums; else null.
+  template <class View>
+  static float const* plain_gradient(View const& view, index i, index j) noexcept {
+    index const t = view.tensors->find(i);
+    gradient_view const& g = (*view.tensors)[t].gradient;
+    bool const plain = view.has_gradient && g.size() > 0 && g.type() == dtype::float32;
+    if (!plain || (j - i) % sum_partials != 0 || j > view.tensors->first(t + 1)) return nullptr;
+    return static_cast<float const*>(g.data()) + (i - view.tensors->first(t));
+  }
+
+  // Pointers to worker and replica fields at flat position i.
+  template <class Tags, class View>
+  static pointers<Tags> fields_at(View const& view, index i) noexcept {
+    pointers<Tags> p;
+    for_each_tag(Tags{}, [&](auto tag) { p[tag] = view.field[tag] + i; });
+    return p;
+  }
+
+  template <class Segment, class View, class In, class Out>
+  void segment_tile(View const& view, In const& in, Out const& out, index t, index first, index last,
+                    [[maybe_unused]] piece const& p, int thread, tally& count) {
+    using up = typename Out::quantizer;
+    tile_io io;
+    if constexpr (!std::is_void_v<up>) {
+      // What is to be encoded takes the place of the error, whose line is in the cache anyway.
+      if constexpr (up::compensated) io.error = out.carry + first;
+      io.compensated = needs_carry<up> ? out.carry + first : buffer(thread, 1);
+      io.limit = buffer(thread, 2);
+    }
+    [[maybe_unused]] index const before = count.active;
+    if constexpr (std::is_void_v<typename In::quantizer>) {
+      segment_part<Segment, void, up>(view, t, first, last, io, thread, count);
+    } else {
+      // A tile may lie in several pieces of the incoming exchange.
+      for (index i = first; i < last;) {
+        piece const from = (*in.cut)[in.cut->find(i)];
+        index const end = smaller(last, from.last);
+        std::byte const* const message = in.messages + in.cut->offsets()[static_cast<std::size_t>(from.owner)];
+        tile_io part = io;
+        part.received = message + from.payload;
+        part.skip = i - from.first;
+        part.scale = scale_at<typename In::quantizer>(message, from);
+        if (io.error) part.error += i - first;
+        if (io.compensated) part.compensated += i - first;
+        if (io.limit) part.limit += i - first;
+        segment_part<Segment, typename In::quantizer, up>(view, t, i, end, part, thread, count);
+        i = end;
+      }
+    }
+    if constexpr (!std::is_void_v<up>) {
+      if constexpr (single_pass<up>) {
+        using form = typename Segment::send;
+        index const n = last - first;
+        std::byte* const message = out.messages + out.cut->offsets()[static_cast<std::size_t>(p.owner)];
+        float const scale = group_scale<up>(io.compensated, n, form::masked ? count.active - before : n, thread);
+        encode<up>(message, p, first - p.first, n, scale, io.compensated, bounded<form> ? io.limit : nullptr,
+                   up::compensated ? out.carry + first : nullptr);
+      }
+    }
+  }
+
+  template <class Segment, class Down, class Up, class View>
+  void segment_part(View const& view, index t, index first, index last, tile_io const& io, int thread, tally& count) {
+    pointers<typename Segment::all> fields;
+    for_each_tag(typename Segment::all{}, [&](auto tag) {
+      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+        fields[tag] = (*view.tensors)[t].parameter.data() + (first - view.tensors->first(t));
+      } else if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
+        // Formulas only read it.
+        fields[tag] = const_cast<float*>(gradient(view, t, first, last, buffer(thread, 4)));
+      } else {
+        fields[tag] = view.field[tag] + first;
+      }
+    });
+    run_segment<Isa, Segment, Down, Up>(fields, coefficients_of(view, t), last - first, io, count);
+  }
+
+  template <class Form, class Up, class Down, class View>
+  void own_tile(View const& view, std::vector<std::byte const*> const& messages, piece const& from, piece const& to,
+                std::byte* message, float* carry, index first, index last, int thread) {
+    index const n = last - first, at = first - to.first;
+    owner_io io;
+    io.messages = messages.data();
+    io.count = static_cast<index>(messages.size());
+    io.scale = from.scale;
+    io.payload = from.payload;
+    io.skip = at;
+    io.error = Down::compensated ? carry + to.own + at : nullptr;
+    io.compensated = needs_carry<Down> ? carry + to.own + at : buffer(thread, 1);
+    io.limit = buffer(thread, 2);
+    pointers<unite<typename Form::own_reads, typename Form::own_writes>> fields;
+    for_each_tag(unite<typename Form::own_reads, typename Form::own_writes>{},
+                 [&](auto tag) { fields[tag] = view.field[tag] + to.own + at; });
+    [[maybe_unused]] index const active =
+        run_own<Isa, Form, Up, Down>(fields_at<typename Form::bound_reads>(view, first), fields,
+                                     coefficients_of(view, view.tensors->find(first)), n, io);
+    if constexpr (single_pass<Down>) {
+      encode<Down>(message, to, at, n, group_scale<Down>(io.compensated, n, active, thread), io.compensated,
+                   bounded<Form> ? io.limit : nullptr, Down::compensated ? carry + to.own + at : nullptr);
+    }
+  }
+
+  // Pieces [first, last) share a scale; c holds their compensated values, contiguous, and takes their errors.
+  template <class Form, class Quantizer, class View, class Message>
+  void finish_group(View const& view, partition<Quantizer> const& cut, index first, index last, float* c,
+                    Message const& message) {
+    index const begin = cut[first].first, end = cut[last - 1].last;
+    if (begin == end) return;
+    index const n = end - begin;
+    index const active = counted([&] {
+                           pool_.parallel(n, sum_block, [&](index a, index b, int thread) {
+                             for (index i = a; i < b; i += sum_block) {
+                               index const m = smaller(sum_block, b - i);
+                               tally_of(thread).active += bounds<Form>(view, begin + i, m, buffer(thread, 2));
+                               view.block_sums[i / sum_block] =
+                                   tile_sum<Isa, typename Quantizer::norm::term>(c + i, m, buffer(thread, 3));
+                             }
+                           });
+                         }).active;
+    float const scale =
+        Quantizer::norm::scale(pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block), active);
+    for (index k = first; k < last; ++k) {
+      piece const p = cut[k];
+      pool_.parallel(p.last - p.first, sum_block, [&](index a, index b, int thread) {
+        for (index i = a; i < b; i += sum_block) {
+          index const m = smaller(sum_block, b - i);
+          float* const values = c + (p.first - begin) + i;
+          bounds<Form>(view, p.first + i, m, buffer(thread, 2));
+          encode<Quantizer>(message(p.owner), p, i, m, scale, values, bounded<Form> ? buffer(thread, 2) : nullptr,
+                            Quantizer::compensated ? values : nullptr);
+        }
+      });
+    }
+  }
+
+  template <class Form, class View>
+  static index bounds(View const& view, index first, index n, float* limit) {
+    index active = 0;
+    for_tensors(view, first, first + n, n, [&](index t, index i, index j) {
+      active += run_bounds<Isa, Form>(fields_at<typename Form::bound_reads>(view, i), coefficients_of(view, t), j - i,
+                                      limit + (i - first));
+    });
+    return active;
+  }
+
+  template <class Quantizer>
+  static float scale_at(std::byte const* message, piece const& p) noexcept {
+    float scale = 0;
+    if constexpr (Quantizer::has_scale) std::memcpy(&scale, message + p.scale, sizeof scale);
+    return scale;
+  }
+
+  // Scale of the tile c of one block.
+  template <class Quantizer>
+  float group_scale(float const* c, index n, index active, int thread) {
+    if constexpr (!Quantizer::has_scale) {
+      return 0;
+    } else {
+      index const blocks = (n + sum_block - 1) / sum_block;
+      float* const sums = buffer(thread, 5);
+      for (index b = 0; b < blocks; ++b) {
+        sums[b] = tile_sum<Isa, typename Quantizer::norm::term>(
+            c + b * sum_block, smaller(sum_block, n - b * sum_block), buffer(thread, 3));
+      }
+      return Quantizer::norm::scale(blocks == 1 ? static_cast<double>(sums[0]) : pairwise_sum<Isa>(sums, blocks),
+                                    active);
+    }
+  }
+
+  // Encodes c, elements [at, at + n) of piece p, and leaves the error where asked; c and error may be one array.
+  template <class Quantizer>
+  static void encode(std::byte* message, piece const& p, index at, index n, float scale, float const* c,
+                     float const* limit, float* error) {
+    if constexpr (Quantizer::has_scale) {
+      if (at == 0) std::memcpy(message + p.scale, &scale, sizeof scale);
+    }
+    run_encode<Isa, Quantizer>(c, limit, error, n, scale, message + p.payload + Quantizer::payload_bytes(at));
+  }
+
+  thread_pool pool_;
+
+ private:
+  static constexpr index buffers_ = 6;  // per thread
+
+  index capacity_ = 0;  // elements of a buffer
+  cpu_memory workspace_;
+  std::vector<tally> tallies_;
+};
+
+}  // namespace zoadam::detail
