@@ -10,15 +10,15 @@
 namespace zoadam::detail {
 
 template <class Stage>
-struct pass_tags_ {
+struct pass_tags_of {
   using type = tags<>;
 };
 template <class Formula, class When>
-struct pass_tags_<pass<Formula, When>> {
+struct pass_tags_of<pass<Formula, When>> {
   using type = unite<typename Formula::reads, typename Formula::writes>;
 };
 template <class Formula, class When>
-struct pass_tags_<reduction<Formula, When>> {
+struct pass_tags_of<reduction<Formula, When>> {
   using type = typename Formula::reads;
 };
 
@@ -27,11 +27,11 @@ template <class Program, class Tags>
 inline constexpr bool passes_avoid = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_avoid<std::tuple<Stages...>, Tags> =
-    (std::is_same_v<subtract<typename pass_tags_<Stages>::type, Tags>, typename pass_tags_<Stages>::type> && ...);
+    (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, typename pass_tags_of<Stages>::type> && ...);
 template <class Program, class Tags>
 inline constexpr bool passes_stay_within = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
-    (std::is_same_v<subtract<typename pass_tags_<Stages>::type, Tags>, tags<>> && ...);
+    (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, tags<>> && ...);
 
 }  // namespace zoadam::detail
