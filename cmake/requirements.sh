@@ -8,7 +8,6 @@ base   | cmake                | cmake                      | configuring
 base   | ninja-build          | ninja                      | building
 base   | g++                  | g++                        | compiling
 tests  | doctest-dev          | <doctest/doctest.h>        | the tests
-tests  | libbenchmark-dev     | <benchmark/benchmark.h>    | the benches
 gpt    | libopenblas-dev      | <cblas.h>                  | the GPT example
 gpt    | libcli11-dev         | <CLI/CLI.hpp>              | the flags of the GPT example
 text   | bible-kjv            | bible                      | the King James text

@@ -52,32 +52,17 @@ function(zoadam_own_program target)
 endfunction()
 
 # find_package first; at the top level, the pinned release of the official repository second.
-macro(zoadam_find_or_fetch name repository tag)
-  find_package(${name} CONFIG QUIET)
-  if(NOT ${name}_FOUND AND PROJECT_IS_TOP_LEVEL)
-    message(STATUS "zoadam: package ${name} is not installed: fetching ${tag} from ${repository}")
-    include(FetchContent)
-    FetchContent_Declare(${name} GIT_REPOSITORY ${repository} GIT_TAG ${tag} SYSTEM)
-    FetchContent_MakeAvailable(${name})
-  elseif(NOT ${name}_FOUND)
-    message(FATAL_ERROR "zoadam: the package ${name} is needed and not installed")
-  endif()
-endmacro()
-
 macro(zoadam_find_doctest)
-  if(NOT TARGET doctest::doctest)
+  find_package(doctest CONFIG QUIET)
+  if(NOT doctest_FOUND AND PROJECT_IS_TOP_LEVEL)
+    message(STATUS "zoadam: package doctest is not installed: fetching 2.4.9 from its repository")
     set(DOCTEST_WITH_TESTS OFF)
-    zoadam_find_or_fetch(doctest https://github.com/doctest/doctest.git
-                         b7c21ec5ceeadb4951b00396fc1e4642dd347e5f)  # 2.4.9
-  endif()
-endmacro()
-
-macro(zoadam_find_benchmark)
-  if(NOT TARGET benchmark::benchmark)
-    set(BENCHMARK_ENABLE_TESTING OFF)
-    set(BENCHMARK_ENABLE_INSTALL OFF)
-    zoadam_find_or_fetch(benchmark https://github.com/google/benchmark.git
-                         d572f4777349d43653b21d6c2fc63020ab326db2)  # 1.7.1
+    include(FetchContent)
+    FetchContent_Declare(doctest GIT_REPOSITORY https://github.com/doctest/doctest.git
+                         GIT_TAG b7c21ec5ceeadb4951b00396fc1e4642dd347e5f SYSTEM)  # 2.4.9
+    FetchContent_MakeAvailable(doctest)
+  elseif(NOT doctest_FOUND)
+    message(FATAL_ERROR "zoadam: the package doctest is needed and not installed")
   endif()
 endmacro()
 
