@@ -3,6 +3,7 @@
 //
 // The loops are those that optimizers run: the same segments over the same views, without a transport between them.
 #include "zoadam/backend/cpu.hpp"
+#include "zoadam/options.hpp"
 
 #include <cstdio>
 #include <cstdlib>

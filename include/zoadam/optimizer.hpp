@@ -31,7 +31,8 @@ namespace zoadam {
 /// Collective: construction, step(), synchronize(), rebase(): every rank, in the same order, one thread at a time.
 ///
 /// Errors: argument_error before anything changed; mismatch_error when ranks disagree; transport_error. A call that
-/// throws leaves the parameters as they were. After anything but an argument_error every call throws poisoned_error.
+/// throws leaves the parameters as they were. After anything but an argument_error every call throws poisoned_error,
+/// and so does every call of an optimizer that was moved from.
 template <quantizer Quantizer, sync Sync, state State, backend Backend, transport Transport>
 requires has_program<State, Quantizer, Sync>
 class optimizer {
@@ -61,6 +62,7 @@ class optimizer {
     std::exception_ptr failure;
     detail::agreement mine;
     try {
+      ZOADAM_EXPECTS(link_.size() >= 1, "optimizer(link)", "the transport was moved from");
       options_.validate();
       group_ = options_.parameter_groups();
       program_ = options_.state.program(options_.quantizer, options_.sync);
@@ -89,10 +91,13 @@ class optimizer {
 
   /// One step with the gradients that now lie in the tensors.
   ///
-  /// @param lr          learning rate, finite, >= 0, equal on all ranks
+  /// @param lr          learning rate, finite, >= 0, equal on all ranks; unless it is 0, lr * lr_factor must lie in
+  ///                    [2^-126, 2^64] for every group
   /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); finite, > 0
   step_report step(double lr, double grad_scale = 1) {
     ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
+    ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
+                   "lr times the lr_factor of a group is too small or too large for float32");
     ZOADAM_EXPECTS(detail::finite(grad_scale) && grad_scale > 0, "optimizer::step",
                    "grad_scale must be finite and > 0");
     return guarded("optimizer::step", [&] {
@@ -203,6 +208,12 @@ class optimizer {
   struct stage_schedule {
     index last = 0, count = 0;
   };
+  // Set by a failure half-way, and in what was moved from.
+  struct poison {
+    bool set = false;
+    poison() = default;
+    poison(poison&& from) noexcept : set(std::exchange(from.set, true)) {}
+  };
 
   template <class Sink>
   void describe(Sink& sink) const {
@@ -220,7 +231,10 @@ class optimizer {
 
   template <class Body>
   step_report guarded(char const* call, Body const& body) {
-    if (poisoned_) throw poisoned_error(std::string("zoadam: ") + call + ": an earlier call failed half-way");
+    if (poisoned_.set) {
+      throw poisoned_error(std::string("zoadam: ") + call +
+                           ": an earlier call failed half-way, or the optimizer was moved from");
+    }
     floating_point_mode const ieee;
     report_ = {};
     closing_ = false;
@@ -228,10 +242,10 @@ class optimizer {
     try {
       body();
     } catch (mismatch_error const&) {  // every rank sees it for itself
-      poisoned_ = true;
+      poisoned_.set = true;
       throw;
     } catch (...) {
-      poisoned_ = true;
+      poisoned_.set = true;
       link_.abort();
       throw;
     }
@@ -257,7 +271,7 @@ class optimizer {
       coefficients<float>& k = storage_.group(g);
       moments_.fill(k, options_, bad_);
       window_.fill(k, g, clock_.lr, group_[g]);
-      k.grad_scale = static_cast<float>(gradient_scale_);
+      k.grad_scale = bad_ ? 1.0f : static_cast<float>(gradient_scale_);  // it may be what made the gradient bad
     }
   }
 
@@ -427,7 +441,7 @@ class optimizer {
   double gradient_scale_ = 1;
   bool bad_ = false;
   bool closing_ = false;
-  bool poisoned_ = false;
+  poison poisoned_;
 };
 
 }  // namespace zoadam

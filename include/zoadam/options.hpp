@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,10 @@ constexpr bool finite(double d) noexcept {
   return (std::bit_cast<std::uint64_t>(d) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
 }
 constexpr bool in_unit_interval(double d) noexcept { return finite(d) && d >= 0 && d < 1; }
-constexpr bool not_negative(double d) noexcept { return finite(d) && d >= 0; }
+/// Finite in float32 too, which is what formulas see.
+constexpr bool not_negative(double d) noexcept {
+  return finite(d) && d >= 0 && d <= static_cast<double>(std::numeric_limits<float>::max());
+}
 
 template <class State>
 inline constexpr bool corrects_bias = true;

@@ -2,7 +2,6 @@
 // Loops on the CPU: tiles that stay in the first-level cache, SIMD lanes, threads.
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "zoadam/backend/cpu_tiles.hpp"
@@ -166,7 +165,7 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
                          })
                          .bad;
     gradient_facts facts{bad, 0};
-    if (!bad) facts.norm = std::sqrt(pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block));
+    if (!bad) facts.norm = sqrt(f64(pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block))).v;
     return facts;
   }
 

@@ -21,7 +21,7 @@ struct view {
   registers<float*, typename Fields::tags> field;
   coefficients<float> const* group;  ///< one per parameter group
   bool has_gradient = true;          ///< false: gradients count as zeros
-  float* block_sums;                 ///< ceil(elements / sum_block) + number of tensors floats
+  float* block_sums;                 ///< elements / sum_block + 1 floats
 };
 
 /// The result of an exchange on its way into a segment.

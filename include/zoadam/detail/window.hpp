@@ -17,6 +17,14 @@ class window {
  public:
   void start(std::size_t groups) { each_.assign(groups, {}); }
 
+  /// Whether every group's rate is 0, or well within float32, so that formulas can divide by sums of them.
+  static bool takes(double lr, std::vector<parameter_group> const& groups) noexcept {
+    for (parameter_group const& g : groups) {
+      double const rate = (f64(lr) * f64(g.lr_factor)).v;
+      if (lr > 0 && !(rate >= 0x1p-126 && rate <= 0x1p64)) return false;
+    }
+    return true;
+  }
   void add(double lr, std::vector<parameter_group> const& groups) noexcept {
     for (std::size_t g = 0; g < each_.size(); ++g) {
       f64 const rate = f64(lr) * f64(groups[g].lr_factor);

@@ -16,8 +16,8 @@ static_assert(std::endian::native == std::endian::little,
 
 inline constexpr std::uint32_t wire_version = 1;
 
-/// Little-endian, 48 bytes, in front of each rank's message in both phases. Every field but `flags` and
-/// `contributions` must be equal on all ranks; one that is not throws mismatch_error everywhere.
+/// Little-endian, 48 bytes, in front of each rank's message in both phases. Every field but
+/// bit 0 of `flags` and `contributions` must be equal on all ranks; one that is not throws mismatch_error everywhere.
 struct message_header {
   std::uint32_t version = wire_version;
   std::uint32_t flags = 0;        ///< bit 0: the sender's gradient was bad; bits 8..: stage of the composition

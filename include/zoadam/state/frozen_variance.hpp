@@ -40,6 +40,10 @@ struct variance_update : exchange_facts {
 /// Source: 0/1 Adam, Algorithm 1, in the order of DESIGN section 1.
 template <class Space = displacement<>, quantizer VarianceQuantizer = identity_quantizer>
 struct frozen_variance_state {
+  static_assert(
+      keeps_zero<VarianceQuantizer>,
+      "zoadam: a variance round of frozen_variance_state by a quantizer that cannot say zero would give a variance "
+      "to elements without gradients; use identity_quantizer or a cast");
   using fields =
       detail::join<zoadam::fields<field<at::momentum_t, home::worker>, field<at::variance_t, home::replica>>,
                    typename Space::fields>;

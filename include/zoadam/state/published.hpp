@@ -176,7 +176,10 @@ struct published_zero_one_adam_state {
     c.step = 1;
     c.frozen_at = variance_freeze_step + 1;  // the first step beyond it still belongs to the warm-up
   }
-  constexpr bool valid() const noexcept { return variance_freeze_step >= 1 && variance_scaler >= 1; }
+  constexpr bool valid() const noexcept {
+    return variance_freeze_step >= 1 && variance_freeze_step < never && variance_scaler >= 1 &&
+           variance_scaler < never;
+  }
 
   template <class Quantizer, class Sync>
   constexpr auto program(Quantizer, Sync when) const {
