@@ -40,7 +40,9 @@ struct options {
   bool epsilon_inside = false;                          ///< under the root instead of beside it
   bool bias_correction = detail::corrects_bias<State>;  ///< of the variance
   double weight_decay = 0;                              ///< decoupled; used where `groups` is empty
-  double limit = 1;                ///< bound on decoded displacements in units of gamma * D^p; 0: none
+  /// Bound on decoded displacements in units of gamma * D^p; 0: none. What it cuts stays in the error, so it needs
+  /// one.
+  double limit = Quantizer::compensated ? 1 : 0;
   double max_norm = 0;             ///< clip this worker's gradient to that norm, before anything else; 0: no clipping
   bool trusted_gradients = false;  ///< leave out the pass that finds NaN and Inf; excludes max_norm
   std::vector<parameter_group> groups{};  ///< tensor.group indexes it; empty: one group
@@ -62,6 +64,7 @@ struct options {
     expects(detail::not_negative(epsilon), "epsilon must be finite and >= 0");
     expects(detail::not_negative(weight_decay), "weight_decay must be finite and >= 0");
     expects(detail::not_negative(limit), "limit must be finite and >= 0");
+    expects(limit == 0 || Quantizer::compensated, "limit needs error_feedback: what it cuts would be lost");
     expects(detail::not_negative(max_norm), "max_norm must be finite and >= 0");
     expects(!trusted_gradients || max_norm == 0, "trusted_gradients leaves out the pass that max_norm needs");
     for (parameter_group const& g : groups) {

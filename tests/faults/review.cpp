@@ -97,6 +97,17 @@ TEST_CASE("options beyond float32 are refused") {
   CHECK(refused([](options_type& o) { o.groups[1].weight_decay = 1e39; }));
 }
 
+TEST_CASE("a limit without an error to keep what it cuts is refused, and not the default") {
+  using plain = optimizer<identity_quantizer, local_steps, frozen_variance_state<>, cpu_backend, single_transport>;
+  buffers mine = small_model();
+  auto settings = plain::options_type{};
+  settings.groups = {{}, {}};
+  CHECK(settings.limit == 0);
+  CHECK(ending_of([&] { plain(mine.tensors(), settings, single_transport{}); }).what != outcome::argument);
+  settings.limit = 1;
+  CHECK(ending_of([&] { plain(mine.tensors(), settings, single_transport{}); }).what == outcome::argument);
+}
+
 TEST_CASE("a transport that was moved from is refused") {
   buffers mine({10}, {}, [](std::size_t) { return 1.0f; });
   single_transport alone;

@@ -58,12 +58,11 @@ concept decodes = requires(std::byte const* payload, index n, float scale, float
   noexcept;
 };
 
-/// Groups that are neither blocks nor wait for a scale are encoded from wherever a tensor or a thread's part begins, so
-/// their payload must be additive over single elements.
+/// Groups that are neither blocks nor wait for a scale are encoded from wherever a tensor or a thread's part begins,
+/// so their payload must be additive over single elements.
 template <class Quantizer>
-concept encodes_parts =
-    (Quantizer::has_scale || detail::block_size<typename Quantizer::groups> > 0 ||
-     32 * Quantizer::payload_bytes(1) == Quantizer::payload_bytes(32));
+concept encodes_parts = (Quantizer::has_scale || detail::block_size<typename Quantizer::groups> > 0 ||
+                         32 * Quantizer::payload_bytes(1) == Quantizer::payload_bytes(32));
 
 template <class Quantizer>
 concept quantizer = policy<Quantizer> && has_groups<Quantizer> && sizes_payload<Quantizer> && says_scale<Quantizer> &&
