@@ -19,11 +19,11 @@ struct identity_quantizer {
 
   template <class Lane>
   static void encode(float const* c, index n, float, std::byte* payload) noexcept {
-    std::memcpy(payload, c, static_cast<std::size_t>(4 * n));
+    if (n > 0) std::memcpy(payload, c, static_cast<std::size_t>(4 * n));  // null where there is nothing
   }
   template <class Lane>
   static void decode(std::byte const* payload, index skip, index n, float, float* out) noexcept {
-    std::memcpy(out, payload + 4 * skip, static_cast<std::size_t>(4 * n));
+    if (n > 0) std::memcpy(out, payload + 4 * skip, static_cast<std::size_t>(4 * n));
   }
   template <class Sink>
   void describe(Sink& sink) const {
