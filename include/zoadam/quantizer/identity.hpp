@@ -25,6 +25,13 @@ struct identity_quantizer {
   static void decode(std::byte const* payload, index skip, index n, float, float* out) noexcept {
     if (n > 0) std::memcpy(out, payload + 4 * skip, static_cast<std::size_t>(4 * n));
   }
+  /// Elements [at, at + count) in one lane.
+  template <class Lane, class Count>
+  ZOADAM_INLINE static Lane decoded(std::byte const* payload, index at, Lane, Count count) noexcept {
+    float values[Lane::width] = {};
+    std::memcpy(values, payload + 4 * at, 4 * static_cast<std::size_t>(count));
+    return Lane::load(values);
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("identity");
