@@ -67,10 +67,12 @@ class optimizer {
       group_ = options_.parameter_groups();
       program_ = options_.state.program(options_.quantizer, options_.sync);
       storage_.plan(std::move(tensors), static_cast<index>(group_.size()), link_.size(), link_.rank(), backend_);
+      storage_.view().hyper = detail::hyper_numbers_of(options_);
+      backend_.start(storage_.view());
       window_.start(group_.size());
-      counted_.assign(static_cast<std::size_t>(link_.size()), false);
+      numbers_.resize(group_.size());
       mine = {true, composition_hash(), detail::hash_of(storage_.tensors()), detail::hash_of(options_),
-              storage_.parameter_hash()};
+              storage_.parameter_hash(backend_)};
     } catch (...) {
       failure = std::current_exception();
     }
@@ -83,7 +85,7 @@ class optimizer {
     if (failure) std::rethrow_exception(failure);
     signature_ = mine.combined();
     options_.state.start(clock_);
-    storage_.anchor_parameters();
+    storage_.anchor_parameters(backend_);
   }
 
   optimizer(optimizer&&) noexcept = default;
@@ -105,10 +107,9 @@ class optimizer {
       clock_.lr = lr;
       clock_.peak = std::max(clock_.peak, lr);
       window_.add(lr, group_);
-      gradient_scale_ = grad_scale;
-      bad_ = false;
-      if (!options_.trusted_gradients) inspect_gradients();
-      report_.skipped_here = bad_;
+      begin(grad_scale);
+      if (!options_.trusted_gradients) backend_.check(storage_.view());
+      refresh(detail::advance::never);
       walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
       if (closing_) window_.close();
     });
@@ -117,7 +118,8 @@ class optimizer {
   /// Forces the exchange that makes parameters agree (before evaluation, at the end). Does nothing if they do.
   step_report synchronize() {
     return guarded("optimizer::synchronize", [&] {
-      bad_ = false;
+      begin(1);
+      refresh(detail::advance::never);
       for_each_exchange([&]<std::size_t I, class What>() {
         if constexpr (What::closes_window && !What::carries_gradient) {
           if (window_.steps() == 0) return;
@@ -128,7 +130,9 @@ class optimizer {
           }
           What::form(window_.steps() == 1, false, [&](auto form) {
             run_exchange<I, decltype(form), detail::segment<detail::nothing, detail::nothing>>(
-                detail::no_messages{}, [&]<class Next>(auto const& in) { run<Next>(in, detail::no_messages{}); });
+                detail::no_messages{}, [&]<class Next>(auto const& in) {
+                  backend_.template run<Next>(storage_.view(), in, detail::no_messages{});
+                });
           });
           window_.close();
         }
@@ -142,9 +146,9 @@ class optimizer {
   void rebase() {
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     (void)guarded("optimizer::rebase", [&] {
-      detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash()};
+      detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
       detail::agree(link_, mine, "optimizer::rebase");
-      storage_.anchor_parameters();
+      storage_.anchor_parameters(backend_);
     });
   }
 
@@ -183,8 +187,8 @@ class optimizer {
   const noexcept { return storage_.values(tag); }
 
   /// Hash of everything that is equal on all ranks: replica fields, and the parameters unless local steps are open.
-  std::uint64_t replica_hash() const noexcept {
-    return storage_.replica_hash(window_.steps() == 0 ? storage_.parameter_hash() : 0);
+  std::uint64_t replica_hash() const {
+    return storage_.replica_hash(backend_, window_.steps() == 0 ? storage_.parameter_hash(backend_) : 0);
   }
 
   index steps() const noexcept { return clock_.step; }
@@ -192,7 +196,7 @@ class optimizer {
   int rank() const noexcept { return link_.rank(); }
   int workers() const noexcept { return link_.size(); }
   /// Updates of the variance so far.
-  index variance_updates() const noexcept { return moments_.count(); }
+  index variance_updates() const { return backend_.result(storage_.view()).count; }
   memory_use memory() const noexcept { return storage_.use(); }
   index bytes_sent() const noexcept { return link_.bytes_sent(); }
 
@@ -251,35 +255,20 @@ class optimizer {
     }
     report_.step = clock_.step;
     report_.bytes_sent = link_.bytes_sent() - sent;
+    detail::progress const now = backend_.result(storage_.view());
+    report_.variance_updated = now.updated != 0;
+    report_.skipped_here = now.bad != 0;
+    report_.skipped_workers = now.skipped;
+    report_.gradient_norm = now.gradient_norm;
+    report_.waiting = now.waiting;
     return report_;
   }
 
-  void inspect_gradients() {
-    storage_.view().has_gradient = true;  // whatever the last step found
-    auto const facts = backend_.check(storage_.view(), static_cast<float>(gradient_scale_));
-    bad_ = facts.bad;
-    if (bad_) return;
-    report_.gradient_norm = facts.norm;
-    if (options_.max_norm > 0 && facts.norm > options_.max_norm) {
-      gradient_scale_ = (f64(gradient_scale_) * f64(options_.max_norm) / f64(facts.norm)).v;
-    }
+  void begin(double gradient_scale) {
+    for (std::size_t g = 0; g < group_.size(); ++g) numbers_[g] = window_.numbers(g, clock_.lr, group_[g]);
+    backend_.begin(storage_.view(), gradient_scale, numbers_);
   }
-
-  void refresh_coefficients() {
-    storage_.view().has_gradient = !bad_;
-    for (std::size_t g = 0; g < group_.size(); ++g) {
-      coefficients<float>& k = storage_.group(g);
-      moments_.fill(k, options_, bad_);
-      window_.fill(k, g, clock_.lr, group_[g]);
-      k.grad_scale = bad_ ? 1.0f : static_cast<float>(gradient_scale_);  // it may be what made the gradient bad
-    }
-  }
-
-  template <class Segment, class In, class Out>
-  detail::tally run(In const& in, Out const& out) {
-    refresh_coefficients();
-    return backend_.template run<Segment>(storage_.view(), in, out);
-  }
+  void refresh(detail::advance when) { backend_.refresh(storage_.view(), when); }
 
   // ---- the program ----
 
@@ -294,7 +283,7 @@ class optimizer {
   template <std::size_t I, class Segment, class In>
   void walk(In const& in) {
     if constexpr (I == stages_) {
-      if constexpr (!Segment::empty) run<Segment>(in, detail::no_messages{});
+      backend_.template run<Segment>(storage_.view(), in, detail::no_messages{});
     } else {
       walk_stage<I, Segment>(std::get<I>(program_), in);
     }
@@ -305,17 +294,14 @@ class optimizer {
     if constexpr (!std::is_same_v<When, always>) {
       if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
     }
-    if constexpr (requires { Formula::advances_variance; }) {
-      if (!bad_) moments_.advance(options_);
-      report_.variance_updated |= !bad_;
-    }
+    if constexpr (requires { Formula::advances_variance; }) refresh(detail::advance::unless_bad);
     walk<I + 1, typename Segment::template then<Formula>>(in);
   }
 
   template <std::size_t I, class Segment, class In, class Formula, class When>
   void walk_stage(reduction<Formula, When> const& stage, In const& in) {
     if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
-    if constexpr (!Segment::empty) run<Segment>(in, detail::no_messages{});
+    backend_.template run<Segment>(storage_.view(), in, detail::no_messages{});
     options_.state.observe(clock_, backend_.template reduce<Formula>(storage_.view()));
     walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
   }
@@ -345,54 +331,30 @@ class optimizer {
     using up_type = typename stage::up;
     using down_type = typename stage::down;
     auto const& p = storage_.template cut<I>();
-    int const ranks = link_.size(), me = link_.rank();
-    bool const contributes = !(what::carries_gradient && bad_);
+    auto const& view = storage_.view();
+    int const me = link_.rank();
 
     auto const [outbox, inbox, result] = storage_.next_exchange();
-    message_header header = make_header(I, contributes ? 1 : 0);
-    if (contributes) {
-      detail::outgoing<up_type> out{&p.up, outbox, nullptr};
-      if constexpr (detail::needs_carry<up_type>) out.carry = storage_.view().field[at::worker_error_t<what>{}];
-      report_.waiting += run<typename Segment::template into<Form>>(in, out).waiting;
-    } else if constexpr (!Segment::empty) {
-      run<Segment>(in, detail::no_messages{});
-    }
-    for (int j = 0; j < ranks; ++j) detail::write_header(outbox + offset(p.up, j), header);
+    message_header const header = make_header(I);
+    detail::outgoing<up_type, what::carries_gradient> out{&p.up, outbox, nullptr};
+    if constexpr (detail::needs_carry<up_type>) out.carry = view.field[at::worker_error_t<what>{}];
+    backend_.template run<typename Segment::template into<Form>>(view, in, out);
+    backend_.write_headers_up(view, header, what::carries_gradient, p.up.offsets(), outbox);
     link_.all_to_all(p.up.offsets(), outbox, inbox);
 
-    index const stride = offset(p.up, me + 1) - offset(p.up, me);
-    header.contributions = 0;
-    report_.skipped_workers = 0;
-    for (int i = 0; i < ranks; ++i) {
-      message_header const theirs = detail::check_header(inbox + i * stride, header, i);
-      counted_[static_cast<std::size_t>(i)] = theirs.contributions != 0;
-      header.contributions += theirs.contributions != 0;
-      report_.skipped_workers += (theirs.flags & message_header::skipped) != 0;
-    }
-    if (header.contributions > 0) {
-      float* carry = nullptr;
-      if constexpr (detail::needs_carry<down_type>) carry = storage_.view().field[at::owner_error_t<what>{}];
-      refresh_coefficients();
-      backend_.template own<Form>(storage_.view(), p.up, p.down, me, inbox, counted_, result, carry);
-    }
-    detail::write_header(result, header);
+    backend_.read_headers_up(view, header, link_.size(), offset(p.up, me + 1) - offset(p.up, me), inbox);
+    float* carry = nullptr;
+    if constexpr (detail::needs_carry<down_type>) carry = view.field[at::owner_error_t<what>{}];
+    backend_.template own<Form>(view, p.up, p.down, me, inbox, result, carry);
+    backend_.write_header_down(view, header, result);
     link_.all_gather(p.down.offsets(), result, outbox);
-    for (int j = 0; j < ranks; ++j) {
-      if (detail::check_header(outbox + offset(p.down, j), header, j).contributions != header.contributions) {
-        detail::throw_mismatch("contributions", j);
-      }
-    }
+    backend_.read_headers_down(view, header, p.down.offsets(), outbox);
 
     report_.payload_bytes += p.up.payload_bytes();
     if constexpr (!what::variance_only) report_.exchanged = true;
-    if (header.contributions == 0) {
-      return proceed.template operator()<detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
-    }
-    if constexpr (what::advances_variance) {
-      moments_.advance(options_);
-      report_.variance_updated = true;
-    }
-    proceed.template operator()<detail::segment<Form, detail::nothing>>(detail::incoming<down_type>{&p.down, outbox});
+    if constexpr (what::advances_variance) refresh(detail::advance::if_contributed);
+    proceed.template operator()<detail::segment<Form, detail::nothing>>(
+        detail::incoming<down_type, what::carries_gradient>{&p.down, outbox});
   }
 
   template <class Cut>
@@ -400,14 +362,13 @@ class optimizer {
     return cut.offsets()[static_cast<std::size_t>(j)];
   }
 
-  message_header make_header(std::size_t stage, std::uint32_t contributions) const noexcept {
+  message_header make_header(std::size_t stage) const noexcept {
     message_header h;
-    h.flags = (static_cast<std::uint32_t>(stage) << 8) | (bad_ ? message_header::skipped : 0u);
+    h.flags = static_cast<std::uint32_t>(stage) << 8;
     h.composition = signature_;
     h.step = static_cast<std::uint64_t>(clock_.step);
     h.gamma = window_.gamma(0);
     h.groups = window_.hash(clock_.lr);
-    h.contributions = contributions;
     return h;
   }
 
@@ -433,13 +394,10 @@ class optimizer {
   clock clock_;
   std::array<stage_schedule, stages_> schedule_{};
   detail::window window_;
-  detail::moment_count moments_;
   std::uint64_t signature_ = 0;
 
-  std::vector<bool> counted_;  // whose contribution the present mean holds
+  std::vector<detail::group_numbers> numbers_;
   step_report report_;
-  double gradient_scale_ = 1;
-  bool bad_ = false;
   bool closing_ = false;
   poison poisoned_;
 };

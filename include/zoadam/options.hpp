@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "zoadam/concepts/state.hpp"
+#include "zoadam/detail/progress.hpp"
 #include "zoadam/layout/layout.hpp"
 
 namespace zoadam {
@@ -81,6 +82,21 @@ struct options {
     for (parameter_group const& g : parameter_groups()) sink("group", g.weight_decay, g.lr_factor);
   }
 };
+
+namespace detail {
+template <class Options>
+hyper_numbers hyper_numbers_of(Options const& o) noexcept {
+  auto const epsilon = static_cast<float>(o.epsilon);
+  return {o.beta1,
+          o.beta2,
+          o.max_norm,
+          o.epsilon_inside ? 0.0f : epsilon,
+          o.epsilon_inside ? epsilon : 0.0f,
+          static_cast<float>(o.limit),
+          o.limit > 0 ? 0.0f : std::numeric_limits<float>::max(),
+          o.bias_correction};
+}
+}  // namespace detail
 
 /// What a step did.
 struct [[nodiscard]] step_report {

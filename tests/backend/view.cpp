@@ -39,7 +39,6 @@ TEST_CASE("a view holds one pointer per field, found by its tag") {
   view.field[at::variance] = v;
   CHECK(view.field[at::momentum] == m);
   CHECK(view.field[at::variance] == v);
-  CHECK(view.has_gradient);
   CHECK(sizeof(view.field) == 2 * sizeof(float*));
 }
 

@@ -2,10 +2,13 @@
 // Loops on the CPU: tiles that stay in the first-level cache, SIMD lanes, threads.
 #pragma once
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "zoadam/backend/cpu_tiles.hpp"
 #include "zoadam/concepts/backend.hpp"
+#include "zoadam/detail/agreement.hpp"
 
 namespace zoadam {
 
@@ -25,10 +28,82 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   void reserve(index elements) { this->reserve_tiles(elements); }
   index workspace_bytes() const noexcept { return this->tile_bytes(); }
 
+  // ---- numbers of a step; see detail/progress.hpp ----
+
+  template <class View>
+  void start(View const& view) noexcept {
+    *view.now = {};
+  }
+  template <class View>
+  void begin(View const& view, double gradient_scale, std::vector<detail::group_numbers> const& numbers) noexcept {
+    detail::begin_step(*view.now, gradient_scale);
+    std::copy(numbers.begin(), numbers.end(), view.numbers);
+  }
+  /// Counts an update where one is due, and makes the coefficients.
+  template <class View>
+  void refresh(View const& view, detail::advance when) noexcept {
+    detail::advance_moments(*view.now, view.hyper, when);
+    for (index g = 0; g < view.groups; ++g) {
+      view.group[g] = detail::coefficients_now(*view.now, view.hyper, view.numbers[g]);
+    }
+  }
+  template <class View>
+  detail::progress result(View const& view) const noexcept {
+    return *view.now;
+  }
+
+  /// Headers of an exchange: in front of every message up, of this owner's message down; and those received, which
+  /// must equal this rank's own. Errors: mismatch_error.
+  template <class View>
+  void write_headers_up(View const& view, message_header const& mine, bool carries_gradient,
+                        std::span<index const> offsets, std::byte* messages) noexcept {
+    message_header const h = detail::header_up(mine, *view.now, carries_gradient);
+    for (std::size_t j = 0; j + 1 < offsets.size(); ++j) detail::write_header(messages + offsets[j], h);
+  }
+  template <class View>
+  void read_headers_up(View const& view, message_header const& mine, int ranks, index stride,
+                       std::byte const* messages) {
+    view.now->contributions = view.now->skipped = 0;
+    for (int i = 0; i < ranks; ++i) {
+      detail::expect_same(detail::take_header_up(*view.now, view.contributes[i],
+                                                 detail::read_header(messages + i * stride), mine),
+                          i);
+    }
+  }
+  template <class View>
+  void write_header_down(View const& view, message_header const& mine, std::byte* message) noexcept {
+    detail::write_header(message, detail::header_down(mine, *view.now));
+  }
+  template <class View>
+  void read_headers_down(View const& view, message_header const& mine, std::span<index const> offsets,
+                         std::byte const* messages) {
+    for (std::size_t j = 0; j + 1 < offsets.size(); ++j) {
+      detail::expect_same(
+          detail::check_header_down(*view.now, detail::read_header(messages + offsets[j]), mine),
+          static_cast<int>(j));
+    }
+  }
+
+  // ---- loops ----
+
   /// One fused loop over all elements: the result of an exchange comes in, passes run, the next exchange's messages
   /// go out. `in` and `out` are incoming/outgoing, or no_messages.
   template <class Segment, class View, class In, class Out>
-  detail::tally run(View const& view, In const& in, Out const& out) {
+  void run(View const& view, In const& in, Out const& out) {
+    if constexpr (In::optional) {
+      if (view.now->contributions == 0) {
+        return run<typename Segment::without_receive>(view, detail::no_messages{}, out);
+      }
+    }
+    if constexpr (Out::optional) {
+      if (view.now->bad) return run<typename Segment::without_send>(view, in, detail::no_messages{});
+    }
+    if constexpr (!Segment::empty) view.now->waiting += loop<Segment>(view, in, out).waiting;
+  }
+
+ private:
+  template <class Segment, class View, class In, class Out>
+  detail::tally loop(View const& view, In const& in, Out const& out) {
     using up = typename Out::quantizer;
     constexpr bool sends = !std::is_void_v<up>;
     // Parts of threads begin where groups begin.
@@ -73,16 +148,18 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     return all;
   }
 
+ public:
   /// The owner's side of an exchange: decode the ranks' messages, mean in rank order over the contributing ones, own
-  /// formula, encode. `received` holds the messages one after the other; `contributes` says whose count.
+  /// formula, encode. `received` holds the messages one after the other. Does nothing if nobody contributed.
   template <class Form, class Up, class Down, class View>
   void own(View const& view, partition<Up> const& up, partition<Down> const& down, int me, std::byte const* received,
-           std::vector<bool> const& contributes, std::byte* message, float* carry) {
+           std::byte* message, float* carry) {
     index const stride = up.offsets()[static_cast<std::size_t>(me) + 1] - up.offsets()[static_cast<std::size_t>(me)];
     counted_.clear();
-    for (std::size_t i = 0; i < contributes.size(); ++i) {
-      if (contributes[i]) counted_.push_back(received + static_cast<index>(i) * stride);
+    for (int i = 0; i < up.ranks(); ++i) {
+      if (view.contributes[i]) counted_.push_back(received + i * stride);
     }
+    if (counted_.empty()) return;
     auto const tile = [&](piece const& from, piece const& to, index first, index last, int thread) {
       this->template own_tile<Form, Up, Down>(view, counted_, from, to, message, carry, first, last, thread);
     };
@@ -129,14 +206,11 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     return pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block);
   }
 
-  struct gradient_facts {
-    bool bad;
-    double norm;  ///< of the scaled gradient; meaningless if bad
-  };
   /// One pass over the gradients: any NaN or magnitude beyond 2^56, and the norm.
   template <class View>
-  gradient_facts check(View const& view, float grad_scale) {
+  void check(View const& view) {
     index const n = view.tensors->elements();
+    float const grad_scale = static_cast<float>(view.now->gradient_scale);
     bool const bad = this->counted([&] {
                            pool_.parallel(n, sum_block, [&](index first, index last, int thread) {
                              float* const scaled = buffer(thread, 0);
@@ -164,9 +238,8 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
                            });
                          })
                          .bad;
-    gradient_facts facts{bad, 0};
-    if (!bad) facts.norm = sqrt(f64(pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block))).v;
-    return facts;
+    double const squares = bad ? 0.0 : pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block);
+    detail::judge_gradient(*view.now, bad, squares, view.hyper.max_norm);
   }
 
   /// A hash of n floats that begin at flat position `at`; hashes of parts add up to the hash of the whole.

@@ -86,7 +86,7 @@ class cpu_tiles {
   static float const* gradient(View const& view, index t, index i, index j, float* buffer) noexcept {
     gradient_view const& g = (*view.tensors)[t].gradient;
     index const at = i - view.tensors->first(t), n = j - i;
-    if (!view.has_gradient || g.size() == 0) {
+    if (view.now->bad || g.size() == 0) {
       std::memset(buffer, 0, static_cast<std::size_t>(n) * sizeof(float));
       return buffer;
     }
@@ -108,7 +108,7 @@ class cpu_tiles {
   static float const* plain_gradient(View const& view, index i, index j) noexcept {
     index const t = view.tensors->find(i);
     gradient_view const& g = (*view.tensors)[t].gradient;
-    bool const plain = view.has_gradient && g.size() > 0 && g.type() == dtype::float32;
+    bool const plain = !view.now->bad && g.size() > 0 && g.type() == dtype::float32;
     if (!plain || (j - i) % sum_partials != 0 || j > view.tensors->first(t + 1)) return nullptr;
     return static_cast<float const*>(g.data()) + (i - view.tensors->first(t));
   }

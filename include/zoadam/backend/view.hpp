@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "zoadam/concepts/quantizer.hpp"
+#include "zoadam/detail/progress.hpp"
 #include "zoadam/detail/tags.hpp"
 #include "zoadam/layout/partition.hpp"
-#include "zoadam/state/coefficients.hpp"
 #include "zoadam/state/field.hpp"
 
 namespace zoadam::detail {
@@ -19,29 +19,37 @@ template <class Fields>
 struct view {
   layout const* tensors;
   registers<float*, typename Fields::tags> field;
-  coefficients<float> const* group;  ///< one per parameter group
-  bool has_gradient = true;          ///< false: gradients count as zeros
-  float* block_sums;                 ///< elements / sum_block + 1 floats
+  coefficients<float>* group;   ///< one per parameter group
+  group_numbers* numbers;       ///< one per parameter group
+  index groups;                 ///< how many
+  progress* now;                ///< what this step has learnt so far
+  unsigned char* contributes;   ///< per rank: whether its message enters the present mean
+  float* block_sums;            ///< elements / sum_block + 1 floats
+  hyper_numbers hyper;
 };
 
-/// The result of an exchange on its way into a segment.
-template <class Down>
+/// The result of an exchange on its way into a segment. Optional: there is none if nobody contributed.
+template <class Down, bool Optional = false>
 struct incoming {
   using quantizer = Down;
+  static constexpr bool optional = Optional;
   partition<Down> const* cut;
   std::byte const* messages;
 };
 /// The input of an exchange on its way out of a segment. `carry` holds worker errors, or c where a group's scale must
-/// be known before its first element is encoded; null if neither is needed.
-template <class Up>
+/// be known before its first element is encoded; null if neither is needed. Optional: nothing goes out if this worker's
+/// gradient is bad.
+template <class Up, bool Optional = false>
 struct outgoing {
   using quantizer = Up;
+  static constexpr bool optional = Optional;
   partition<Up> const* cut;
   std::byte* messages;
   float* carry;
 };
 struct no_messages {
   using quantizer = void;
+  static constexpr bool optional = false;
 };
 
 /// What a loop counts besides computing.

@@ -8,8 +8,8 @@
 
 #include "zoadam/concepts/transport.hpp"
 #include "zoadam/detail/describe.hpp"
+#include "zoadam/detail/progress.hpp"
 #include "zoadam/error.hpp"
-#include "zoadam/layout/message.hpp"
 
 namespace zoadam::detail {
 
@@ -57,22 +57,13 @@ void agree(Transport& link, agreement const& mine, char const* call) {
   }
 }
 
-[[noreturn]] inline void throw_mismatch(char const* field, int rank) {
-  throw mismatch_error("zoadam: exchange: rank " + std::to_string(rank) + " sent another " + field);
-}
-
-/// The header at `message`, from `rank`, after a comparison with this rank's own.
-inline message_header check_header(std::byte const* message, message_header const& mine, int rank) {
-  message_header const theirs = read_header(message);
-  if (theirs.version != mine.version) throw_mismatch("wire version", rank);
-  if (theirs.composition != mine.composition) throw_mismatch("composition", rank);
-  if ((theirs.flags ^ mine.flags) & ~message_header::skipped) throw_mismatch("stage of the composition", rank);
-  if (theirs.step != mine.step) throw_mismatch("step", rank);
-  if (std::bit_cast<std::uint64_t>(theirs.gamma) != std::bit_cast<std::uint64_t>(mine.gamma)) {
-    throw_mismatch("sum of learning rates", rank);
-  }
-  if (theirs.groups != mine.groups) throw_mismatch("learning rate or decay", rank);
-  return theirs;
+/// Throws mismatch_error, unless nothing differs.
+inline void expect_same(header_field what, int rank) {
+  static constexpr char const* names[] = {"",     "wire version",          "composition",            "stage of the composition",
+                                          "step", "sum of learning rates", "learning rate or decay", "contributions"};
+  if (what == header_field::none) return;
+  throw mismatch_error("zoadam: exchange: rank " + std::to_string(rank) + " sent another " +
+                       names[static_cast<std::size_t>(what)]);
 }
 
 }  // namespace zoadam::detail

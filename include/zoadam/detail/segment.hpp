@@ -52,6 +52,8 @@ struct segment {
   using then = segment<Receive, Send, Formulas..., Formula>;
   template <class Form>
   using into = segment<Receive, Form, Formulas...>;
+  using without_receive = segment<nothing, Send, Formulas...>;
+  using without_send = segment<Receive, nothing, Formulas...>;
 
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run_passes(Registers& r, Coefficients const& k) noexcept {

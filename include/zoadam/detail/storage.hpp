@@ -28,11 +28,15 @@ class storage {
     std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, plans_);
 
     index const sums = elements / sum_block + 1;
-    index const coefficient_bytes = groups * static_cast<index>(sizeof(coefficients<float>));
+    auto const bytes_of = [](index n, std::size_t size) { return n * static_cast<index>(size); };
+    index const coefficient_bytes = bytes_of(groups, sizeof(coefficients<float>));
+    index const number_bytes = bytes_of(groups, sizeof(group_numbers));
+    index const progress_bytes = bytes_of(1, sizeof(progress));
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
     use_.messages = 2 * rounded(traffic) + rounded(result);
     backend.reserve(plans_type::tile);
-    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes);
+    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
+                     rounded(progress_bytes) + rounded(ranks);
     arena_ = backend.allocate(use_.total() - backend.workspace_bytes());
 
     std::byte* at = arena_.data();
@@ -43,15 +47,17 @@ class storage {
     for (std::byte*& each : traffic_) each = take(traffic);
     result_ = take(result);
     view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
-    coefficients_ = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
-    view_.group = coefficients_;
+    view_.group = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
+    view_.numbers = reinterpret_cast<group_numbers*>(take(number_bytes));
+    view_.groups = groups;
+    view_.now = reinterpret_cast<progress*>(take(progress_bytes));
+    view_.contributes = reinterpret_cast<unsigned char*>(take(ranks));
     view_.tensors = layout_.get();
   }
 
   layout const& tensors() const noexcept { return *layout_; }
   zoadam::detail::view<fields>& view() noexcept { return view_; }
-  /// Coefficients of parameter group g.
-  coefficients<float>& group(std::size_t g) noexcept { return coefficients_[g]; }
+  zoadam::detail::view<fields> const& view() const noexcept { return view_; }
   template <std::size_t I>
   auto const& cut() const noexcept {
     return std::get<I>(plans_);
@@ -85,27 +91,27 @@ class storage {
     }
   }
 
-  void anchor_parameters() noexcept {
+  void anchor_parameters(Backend& backend) {
     if constexpr (contains<typename fields::tags, at::anchor_t>) {
       for (index t = 0; t < layout_->size(); ++t) {
         std::span<float const> const x = (*layout_)[t].parameter;
-        Backend::copy(x.data(), view_.field[at::anchor] + layout_->first(t), static_cast<index>(x.size()));
+        backend.copy(x.data(), view_.field[at::anchor] + layout_->first(t), static_cast<index>(x.size()));
       }
     }
   }
 
-  std::uint64_t parameter_hash() const noexcept {
+  std::uint64_t parameter_hash(Backend const& backend) const {
     std::uint64_t h = 0;
     for (index t = 0; t < layout_->size(); ++t) {
       std::span<float const> const x = (*layout_)[t].parameter;
-      h += Backend::hash(x.data(), static_cast<index>(x.size()), layout_->first(t));
+      h += backend.hash(x.data(), static_cast<index>(x.size()), layout_->first(t));
     }
     return h;
   }
   /// Adds the replica fields to a hash.
-  std::uint64_t replica_hash(std::uint64_t h) const noexcept {
+  std::uint64_t replica_hash(Backend const& backend, std::uint64_t h) const {
     for_each_tag(at_home<fields, home::replica>{},
-                 [&](auto tag) { h = h * 0x100000001b3u + Backend::hash(view_.field[tag], layout_->elements(), 0); });
+                 [&](auto tag) { h = h * 0x100000001b3u + backend.hash(view_.field[tag], layout_->elements(), 0); });
     return h;
   }
 
@@ -131,7 +137,6 @@ class storage {
   registers<index, typename fields::tags> size_;
   std::byte* traffic_[2] = {};
   std::byte* result_ = nullptr;
-  coefficients<float>* coefficients_ = nullptr;
   memory_use use_;
 };
 

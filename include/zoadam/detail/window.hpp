@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running numbers of the host: the window since the last exchange, and the count of variance updates.
+// Running numbers of the host: the window since the last exchange.
 #pragma once
 
-#include <limits>
 #include <vector>
 
 #include "zoadam/detail/describe.hpp"
+#include "zoadam/detail/progress.hpp"
 #include "zoadam/lane/f64.hpp"
 #include "zoadam/layout/tensor.hpp"
-#include "zoadam/state/coefficients.hpp"
 
 namespace zoadam::detail {
 
@@ -44,11 +43,9 @@ class window {
   bool empty() const noexcept { return each_[0].gamma.v == 0; }
   double gamma(std::size_t g) const noexcept { return each_[g].gamma.v; }
 
-  void fill(coefficients<float>& k, std::size_t g, double lr, parameter_group const& group) const noexcept {
-    k.lr = (f64(lr) * f64(group.lr_factor)).to_float();
-    k.weight_decay = static_cast<float>(group.weight_decay);
-    k.gamma = each_[g].gamma.to_float();
-    k.decay = each_[g].decay.to_float();
+  group_numbers numbers(std::size_t g, double lr, parameter_group const& group) const noexcept {
+    return {(f64(lr) * f64(group.lr_factor)).to_float(), f64(group.weight_decay).to_float(),
+            each_[g].gamma.to_float(), each_[g].decay.to_float()};
   }
   std::uint64_t hash(double lr) const noexcept {
     hasher sink;
@@ -63,43 +60,6 @@ class window {
   };
   std::vector<per_group> each_;
   index steps_ = 0;
-};
-
-/// k and the running products beta1^k, beta2^k.
-class moment_count {
- public:
-  index count() const noexcept { return count_; }
-
-  template <class Options>
-  void advance(Options const& o) noexcept {
-    ++count_;
-    power1_ = power1_ * f64(o.beta1);
-    power2_ = power2_ * f64(o.beta2);
-  }
-
-  /// missing: this worker has no gradient, so moments of its own stay as they are.
-  template <class Options>
-  void fill(coefficients<float>& k, Options const& o, bool missing) const noexcept {
-    f64 const one(1.0);
-    k.beta1 = static_cast<float>(o.beta1);
-    k.one_minus_beta1 = (one - f64(o.beta1)).to_float();
-    k.beta2 = static_cast<float>(o.beta2);
-    k.one_minus_beta2 = (one - f64(o.beta2)).to_float();
-    k.own_beta1 = missing ? 1.0f : k.beta1;
-    k.own_one_minus_beta1 = missing ? 0.0f : k.one_minus_beta1;
-    k.own_beta2 = missing ? 1.0f : k.beta2;
-    k.own_one_minus_beta2 = missing ? 0.0f : k.one_minus_beta2;
-    k.bias1 = count_ > 0 ? (one - power1_).to_float() : 1.0f;
-    k.bias2 = count_ > 0 && o.bias_correction ? (one - power2_).to_float() : 1.0f;
-    k.epsilon_inside = o.epsilon_inside ? static_cast<float>(o.epsilon) : 0.0f;
-    k.epsilon = o.epsilon_inside ? 0.0f : static_cast<float>(o.epsilon);
-    k.limit = static_cast<float>(o.limit);
-    k.unlimited = o.limit > 0 ? 0.0f : std::numeric_limits<float>::max();
-  }
-
- private:
-  index count_ = 0;
-  f64 power1_ = f64(1.0), power2_ = f64(1.0);
 };
 
 }  // namespace zoadam::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step learns from data, and the coefficients that follow from it. A backend keeps it where its loops run, so
+// that the host need not wait for numbers that only loops use.
+#pragma once
+
+#include <bit>
+
+#include "zoadam/lane/f64.hpp"
+#include "zoadam/layout/message.hpp"
+#include "zoadam/state/coefficients.hpp"
+
+namespace zoadam::detail {
+
+/// Hyper-parameters that coefficients are made of.
+struct hyper_numbers {
+  double beta1, beta2;
+  double max_norm;  ///< 0: no clipping
+  float epsilon, epsilon_inside;
+  float limit, unlimited;
+  bool corrects_bias;
+};
+
+/// What the host knows about a step beforehand, per parameter group.
+struct group_numbers {
+  float lr, weight_decay;
+  float gamma, decay;  ///< sum of lr and product of 1 - lr * weight_decay since the last exchange
+};
+
+struct progress {
+  index count = 0;                 ///< k: updates of the variance
+  double power1 = 1, power2 = 1;   ///< beta1^k, beta2^k
+  double gradient_scale = 1;       ///< clipping included
+  double gradient_norm = 0;        ///< of the scaled gradient before clipping; 0 if not computed
+  index waiting = 0;               ///< elements with a momentum and no variance
+  std::int32_t bad = 0;            ///< this worker's gradient counts as missing
+  std::int32_t updated = 0;        ///< this step changed the variance
+  std::int32_t contributions = 0;  ///< workers that the last mean is over
+  std::int32_t skipped = 0;        ///< workers with a bad gradient
+};
+
+/// When the count of updates goes up.
+enum class advance { never, unless_bad, if_contributed };
+
+ZOADAM_INLINE void begin_step(progress& p, double gradient_scale) noexcept {
+  p.gradient_scale = gradient_scale;
+  p.gradient_norm = 0;
+  p.waiting = 0;
+  p.bad = p.updated = p.contributions = p.skipped = 0;
+}
+
+/// After the pass over the gradients: `squares` is the sum of the scaled gradient's squares.
+ZOADAM_INLINE void judge_gradient(progress& p, bool bad, double squares, double max_norm) noexcept {
+  p.bad = bad;
+  if (bad) return;
+  f64 const norm = sqrt(f64(squares));
+  p.gradient_norm = norm.v;
+  if (max_norm > 0 && norm.v > max_norm) p.gradient_scale = (f64(p.gradient_scale) * f64(max_norm) / norm).v;
+}
+
+ZOADAM_INLINE void advance_moments(progress& p, hyper_numbers const& h, advance when) noexcept {
+  if (when == advance::never || (when == advance::unless_bad ? p.bad != 0 : p.contributions == 0)) return;
+  ++p.count;
+  p.power1 = (f64(p.power1) * f64(h.beta1)).v;
+  p.power2 = (f64(p.power2) * f64(h.beta2)).v;
+  p.updated = 1;
+}
+
+/// The coefficients of one parameter group: float64, rounded once.
+ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numbers const& h,
+                                                   group_numbers const& g) noexcept {
+  f64 const one(1.0);
+  coefficients<float> k;
+  k.grad_scale = p.bad ? 1.0f : f64(p.gradient_scale).to_float();  // it may be what made the gradient bad
+  k.beta1 = f64(h.beta1).to_float();
+  k.one_minus_beta1 = (one - f64(h.beta1)).to_float();
+  k.beta2 = f64(h.beta2).to_float();
+  k.one_minus_beta2 = (one - f64(h.beta2)).to_float();
+  // Moments of a gradient that is missing stay as they are.
+  k.own_beta1 = p.bad ? 1.0f : k.beta1;
+  k.own_one_minus_beta1 = p.bad ? 0.0f : k.one_minus_beta1;
+  k.own_beta2 = p.bad ? 1.0f : k.beta2;
+  k.own_one_minus_beta2 = p.bad ? 0.0f : k.one_minus_beta2;
+  k.bias1 = p.count > 0 ? (one - f64(p.power1)).to_float() : 1.0f;
+  k.bias2 = p.count > 0 && h.corrects_bias ? (one - f64(p.power2)).to_float() : 1.0f;
+  k.epsilon_inside = h.epsilon_inside;
+  k.epsilon = h.epsilon;
+  k.weight_decay = g.weight_decay;
+  k.lr = g.lr;
+  k.gamma = g.gamma;
+  k.decay = g.decay;
+  k.limit = h.limit;
+  k.unlimited = h.unlimited;
+  return k;
+}
+
+/// The header that a worker sends up, and the one that an owner sends down.
+ZOADAM_INLINE message_header header_up(message_header h, progress const& p, bool carries_gradient) noexcept {
+  h.contributions = carries_gradient && p.bad ? 0 : 1;
+  if (p.bad) h.flags |= message_header::skipped;
+  return h;
+}
+ZOADAM_INLINE message_header header_down(message_header h, progress const& p) noexcept {
+  h.contributions = static_cast<std::uint32_t>(p.contributions);
+  if (p.bad) h.flags |= message_header::skipped;
+  return h;
+}
+
+/// What differs between a header received and this rank's own.
+enum class header_field : std::int32_t { none, version, composition, stage, step, gamma, groups, contributions };
+
+ZOADAM_INLINE header_field compare_headers(message_header const& theirs, message_header const& mine) noexcept {
+  if (theirs.version != mine.version) return header_field::version;
+  if (theirs.composition != mine.composition) return header_field::composition;
+  if ((theirs.flags ^ mine.flags) & ~message_header::skipped) return header_field::stage;
+  if (theirs.step != mine.step) return header_field::step;
+  if (__builtin_bit_cast(std::uint64_t, theirs.gamma) != __builtin_bit_cast(std::uint64_t, mine.gamma)) {
+    return header_field::gamma;
+  }
+  if (theirs.groups != mine.groups) return header_field::groups;
+  return header_field::none;
+}
+
+/// Takes in the header of `rank`'s message up.
+ZOADAM_INLINE header_field take_header_up(progress& p, unsigned char& contributes, message_header const& theirs,
+                                          message_header const& mine) noexcept {
+  header_field const defect = compare_headers(theirs, mine);
+  if (defect != header_field::none) return defect;
+  contributes = theirs.contributions != 0;
+  p.contributions += contributes;
+  p.skipped += (theirs.flags & message_header::skipped) != 0;
+  return header_field::none;
+}
+ZOADAM_INLINE header_field check_header_down(progress const& p, message_header const& theirs,
+                                             message_header const& mine) noexcept {
+  header_field const defect = compare_headers(theirs, mine);
+  if (defect == header_field::none && theirs.contributions != static_cast<std::uint32_t>(p.contributions)) {
+    return header_field::contributions;
+  }
+  return defect;
+}
+
+}  // namespace zoadam::detail
