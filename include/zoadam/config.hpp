@@ -12,7 +12,9 @@
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
-#define ZOADAM_INLINE inline __attribute__((always_inline))
+// What formulas are made of: kernels of every backend inline it. SIMD lanes exist on the host alone.
+#define ZOADAM_INLINE ZOADAM_HOST_DEVICE inline __attribute__((always_inline))
+#define ZOADAM_HOST_INLINE inline __attribute__((always_inline))
 #define ZOADAM_NOINLINE __attribute__((noinline))
 #define ZOADAM_LAMBDA_INLINE __attribute__((always_inline))
 #else

@@ -65,9 +65,9 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
                        std::byte const* messages) {
     view.now->contributions = view.now->skipped = 0;
     for (int i = 0; i < ranks; ++i) {
-      detail::expect_same(detail::take_header_up(*view.now, view.contributes[i],
-                                                 detail::read_header(messages + i * stride), mine),
-                          i);
+      detail::expect_same(
+          detail::take_header_up(*view.now, view.contributes[i], detail::read_header(messages + i * stride), mine),
+          i);
     }
   }
   template <class View>
@@ -78,9 +78,8 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   void read_headers_down(View const& view, message_header const& mine, std::span<index const> offsets,
                          std::byte const* messages) {
     for (std::size_t j = 0; j + 1 < offsets.size(); ++j) {
-      detail::expect_same(
-          detail::check_header_down(*view.now, detail::read_header(messages + offsets[j]), mine),
-          static_cast<int>(j));
+      detail::expect_same(detail::check_header_down(*view.now, detail::read_header(messages + offsets[j]), mine),
+                          static_cast<int>(j));
     }
   }
 

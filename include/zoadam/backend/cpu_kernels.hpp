@@ -4,11 +4,9 @@
 
 #include <bit>
 #include <cstdint>
-#include <limits>
 
 #include "zoadam/backend/view.hpp"
-#include "zoadam/concepts/stage.hpp"
-#include "zoadam/detail/segment.hpp"
+#include "zoadam/detail/element.hpp"
 #include "zoadam/lane/lane.hpp"
 #include "zoadam/lane/sum.hpp"
 
@@ -55,23 +53,6 @@ ZOADAM_INLINE void store_where(typename Lane::mask where, Lane value, float* to,
 /// dry, so these ask for memory one KiB ahead of its use.
 ZOADAM_INLINE void prefetch(float const* at) noexcept { __builtin_prefetch(at + 256); }
 
-template <class Lane>
-ZOADAM_INLINE Lane clamp(Lane value, Lane limit) noexcept {
-  return max(min(value, limit), -limit);
-}
-
-/// The bound on decoded magnitudes: limit(r, k) where the form has one, none otherwise, 0 on inactive elements.
-template <class Form, class Lane, class Registers>
-ZOADAM_INLINE Lane bound(Registers const& r, coefficients<Lane> const& k) noexcept {
-  Lane limit(std::numeric_limits<float>::max());
-  if constexpr (Form::limited) limit = Form::limit(r, k);
-  if constexpr (Form::masked) limit = select(Form::active(r), limit, Lane(0.0f));
-  return limit;
-}
-
-template <class Form>
-inline constexpr bool bounded = Form::limited || Form::masked;
-
 /// Elements [at, at + count) of a payload in one lane; quantizers may offer that themselves.
 template <class Quantizer, class Lane, class Count>
 ZOADAM_INLINE Lane decoded(std::byte const* payload, index at, Lane scale, Count count) noexcept {
@@ -100,55 +81,47 @@ template <class Isa, class Segment, class Down, class Up>
 ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients<float> const& host, index n,
                                  tile_io io, tally& counts) noexcept {
   using lane = lane_t<Isa>;
-  using receive = typename Segment::receive;
   using send = typename Segment::send;
   using loads = typename Segment::loads;
+  constexpr bool compensated = [] {
+    if constexpr (std::is_void_v<Up>)
+      return false;
+    else
+      return Up::compensated;
+  }();
   coefficients<lane> const k = host.as<lane>();
   [[maybe_unused]] lane const scale(io.scale);
   index active_count = 0, waiting_count = 0;
 
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
-    registers<lane, typename Segment::all> r;
+    element<lane, Segment> e;
     for_each_tag(loads{}, [&](auto tag) ZOADAM_LAMBDA_INLINE {
-      r[tag] = load<lane>(p[tag] + i, count);
-      if constexpr (!std::is_same_v<send, nothing>) prefetch(p[tag] + i);
+      e.r[tag] = load<lane>(p[tag] + i, count);
+      if constexpr (e.sends) prefetch(p[tag] + i);
     });
-
-    [[maybe_unused]] typename lane::mask arrived, leaving;
-    if constexpr (!std::is_same_v<receive, nothing>) {
-      lane value = decoded<Down>(io.received, io.skip + i, scale, count);
-      if constexpr (receive::masked) arrived = receive::active(r);
-      if constexpr (bounded<receive>) value = clamp(value, bound<receive>(r, k));
-      auto const before = r;
-      receive::receive(r, value, k);
-      for_each_tag(typename receive::rewrites_active{}, [&](auto tag) {
-        if constexpr (contains<loads, decltype(tag)>) r[tag] = select(arrived, r[tag], before[tag]);
-      });
+    [[maybe_unused]] lane received, error;
+    if constexpr (e.receives) received = decoded<Down>(io.received, io.skip + i, scale, count);
+    if constexpr (compensated) {
+      error = load<lane>(io.error + i, count);
+      prefetch(io.error + i);
     }
-    Segment::run_passes(r, k);
-    if constexpr (!std::is_same_v<send, nothing>) {
-      lane value = send::send(r, k);
+    e.template run<compensated>(received, error, k);
+    if constexpr (e.sends) {
       if constexpr (send::masked) {
-        leaving = send::active(r);
-        active_count += leaving.count();
-        waiting_count += (!leaving & send::waiting(r, value)).count();
+        active_count += e.leaving.count();
+        waiting_count += e.waiting.count();
       }
-      if constexpr (Up::compensated) {
-        value = value + load<lane>(io.error + i, count);
-        prefetch(io.error + i);
+      store(e.value, io.compensated + i, count);
+      if constexpr (bounded<send> && single_pass<Up>) {
+        e.find_limit(k);
+        store(e.limit, io.limit + i, count);
       }
-      if constexpr (send::masked) value = select(leaving, value, lane(0.0f));
-      store(value, io.compensated + i, count);
-      if constexpr (bounded<send> && single_pass<Up>) store(bound<send>(r, k), io.limit + i, count);
     }
-    for_each_tag(typename Segment::stores{}, [&](auto tag) {
-      using tag_type = decltype(tag);
-      if constexpr (contains<typename send::rewrites_active, tag_type>) {
-        store_where(!leaving, r[tag], p[tag] + i, count);
-      } else if constexpr (contains<typename receive::rewrites_active, tag_type> && !contains<loads, tag_type>) {
-        store_where(arrived, r[tag], p[tag] + i, count);
+    for_each_tag(typename Segment::stores{}, [&](auto tag) ZOADAM_LAMBDA_INLINE {
+      if constexpr (e.template partly<decltype(tag)>) {
+        store_where(e.stored(tag), e.r[tag], p[tag] + i, count);
       } else {
-        store(r[tag], p[tag] + i, count);
+        store(e.r[tag], p[tag] + i, count);
       }
     });
   });
@@ -198,40 +171,35 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
   lane const divisor(static_cast<float>(io.count)), inverse(1.0f / static_cast<float>(io.count));
   index active_count = Form::masked ? 0 : n;
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
-    [[maybe_unused]] lane limit;
-    [[maybe_unused]] typename lane::mask active;
+    owner_element<lane, Form> e;
     if constexpr (bounded<Form>) {
-      registers<lane, typename Form::bound_reads> r;
+      registers<lane, typename Form::bound_reads> b;
       for_each_tag(typename Form::bound_reads{}, [&](auto tag) ZOADAM_LAMBDA_INLINE {
-        r[tag] = load<lane>(bound_fields[tag] + i, count);
+        b[tag] = load<lane>(bound_fields[tag] + i, count);
         prefetch(bound_fields[tag] + i);
       });
-      limit = bound<Form>(r, k);
-      store(limit, io.limit + i, count);
-      if constexpr (Form::masked) {
-        active = Form::active(r);
-        active_count += active.count();
-      }
+      e.begin(b, k);
+      store(e.limit, io.limit + i, count);
+      if constexpr (Form::masked) active_count += e.active.count();
     }
     auto const from = [&](index rank) ZOADAM_LAMBDA_INLINE {
       std::byte const* const message = io.messages[rank];
       float scale = 0;
       if constexpr (Up::has_scale) __builtin_memcpy(&scale, message + io.scale, sizeof scale);
-      lane value = decoded<Up>(message + io.payload, io.skip + i, lane(scale), count);
-      if constexpr (bounded<Form>) value = clamp(value, limit);
-      return value;
+      return e.bounded_value(decoded<Up>(message + io.payload, io.skip + i, lane(scale), count));
     };
     lane sum = from(0);
     for (index rank = 1; rank < io.count; ++rank) sum = sum + from(rank);
     registers<lane, unite<typename Form::own_reads, typename Form::own_writes>> r;
-    for_each_tag(typename Form::own_reads{}, [&](auto tag) { r[tag] = load<lane>(p[tag] + i, count); });
-    lane value = Form::own(r, exact_inverse ? sum * inverse : sum / divisor, k);
+    for_each_tag(typename Form::own_reads{},
+                 [&](auto tag) ZOADAM_LAMBDA_INLINE { r[tag] = load<lane>(p[tag] + i, count); });
+    [[maybe_unused]] lane error;
     if constexpr (Down::compensated) {
-      value = value + load<lane>(io.error + i, count);
+      error = load<lane>(io.error + i, count);
       prefetch(io.error + i);
     }
-    if constexpr (Form::masked) value = select(active, value, lane(0.0f));
-    store(value, io.compensated + i, count);
+    lane const mean = exact_inverse ? sum * inverse : sum / divisor;
+    store(e.template finish<Down::compensated>(r, mean, error, k), io.compensated + i, count);
     for_each_tag(typename Form::own_writes{}, [&](auto tag) { store(r[tag], p[tag] + i, count); });
   });
   return active_count;
@@ -246,8 +214,8 @@ ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error
     Quantizer::template encode<lane>(c, n, scale, payload);
   } else {
     auto const keep = [&](index i, auto count, lane value, lane q) ZOADAM_LAMBDA_INLINE {
-      if (limit) q = clamp(q, load<lane>(limit + i, count));
-      store(flush(value - q, 0x1p-96f), error + i, count);
+      lane const kept = limit ? residual<true>(value, q, load<lane>(limit + i, count)) : residual<false>(value, q, q);
+      store(kept, error + i, count);
     };
     if constexpr (requires { Quantizer::template encode<lane>(c, n, scale, payload, keep); }) {
       Quantizer::template encode<lane>(c, n, scale, payload, keep);

@@ -19,12 +19,12 @@ template <class Fields>
 struct view {
   layout const* tensors;
   registers<float*, typename Fields::tags> field;
-  coefficients<float>* group;   ///< one per parameter group
-  group_numbers* numbers;       ///< one per parameter group
-  index groups;                 ///< how many
-  progress* now;                ///< what this step has learnt so far
-  unsigned char* contributes;   ///< per rank: whether its message enters the present mean
-  float* block_sums;            ///< elements / sum_block + 1 floats
+  coefficients<float>* group;  ///< one per parameter group
+  group_numbers* numbers;      ///< one per parameter group
+  index groups;                ///< how many
+  progress* now;               ///< what this step has learnt so far
+  unsigned char* contributes;  ///< per rank: whether its message enters the present mean
+  float* block_sums;           ///< elements / sum_block + 1 floats
   hyper_numbers hyper;
 };
 
@@ -37,8 +37,8 @@ struct incoming {
   std::byte const* messages;
 };
 /// The input of an exchange on its way out of a segment. `carry` holds worker errors, or c where a group's scale must
-/// be known before its first element is encoded; null if neither is needed. Optional: nothing goes out if this worker's
-/// gradient is bad.
+/// be known before its first element is encoded; null if neither is needed. Optional: nothing goes out if this
+/// worker's gradient is bad.
 template <class Up, bool Optional = false>
 struct outgoing {
   using quantizer = Up;

@@ -59,8 +59,14 @@ void agree(Transport& link, agreement const& mine, char const* call) {
 
 /// Throws mismatch_error, unless nothing differs.
 inline void expect_same(header_field what, int rank) {
-  static constexpr char const* names[] = {"",     "wire version",          "composition",            "stage of the composition",
-                                          "step", "sum of learning rates", "learning rate or decay", "contributions"};
+  static constexpr char const* names[] = {"",
+                                          "wire version",
+                                          "composition",
+                                          "stage of the composition",
+                                          "step",
+                                          "sum of learning rates",
+                                          "learning rate or decay",
+                                          "contributions"};
   if (what == header_field::none) return;
   throw mismatch_error("zoadam: exchange: rank " + std::to_string(rank) + " sent another " +
                        names[static_cast<std::size_t>(what)]);

@@ -35,8 +35,8 @@ class storage {
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
     use_.messages = 2 * rounded(traffic) + rounded(result);
     backend.reserve(plans_type::tile);
-    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
-                     rounded(progress_bytes) + rounded(ranks);
+    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes) +
+                     rounded(number_bytes) + rounded(progress_bytes) + rounded(ranks);
     arena_ = backend.allocate(use_.total() - backend.workspace_bytes());
 
     std::byte* at = arena_.data();

@@ -48,7 +48,7 @@ template <class A, class B>
 using subtract = typename subtract_<A, B>::type;
 
 template <class... Tags, class F>
-constexpr void for_each_tag(tags<Tags...>, [[maybe_unused]] F f) {
+ZOADAM_HOST_DEVICE constexpr void for_each_tag(tags<Tags...>, [[maybe_unused]] F f) {
   (f(Tags{}), ...);
 }
 

@@ -2,7 +2,6 @@
 // Scalar lane: one float32 whose arithmetic no compiler flag can change.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "zoadam/config.hpp"
@@ -13,22 +12,28 @@ namespace detail {
 /// Returns x unchanged; to the compiler the result is an unknown number. Every value that enters a lane and every
 /// result of an operation passes through here, so that flags can neither fuse, reorder nor fold anything.
 ZOADAM_INLINE float opaque(float x) noexcept {
-#if defined(__SSE2__)
+#if defined(__CUDA_ARCH__)
+  return x;  // the operations themselves are opaque there
+#elif defined(__SSE2__)
   asm("" : "+v"(x));
   return x;
 #elif defined(__aarch64__)
   asm("" : "+w"(x));
   return x;
 #else
-  auto bits = std::bit_cast<std::uint32_t>(x);
+  auto bits = __builtin_bit_cast(std::uint32_t, x);
   asm("" : "+r"(bits));
-  return std::bit_cast<float>(bits);
+  return __builtin_bit_cast(float, bits);
 #endif
 }
 
 /// Division as an instruction: -freciprocal-math and -mrecip would make it a product.
 ZOADAM_INLINE float divide(float a, float b) noexcept {
-#if defined(__AVX__)
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#elif defined(__AVX__)
   float r;
   asm("vdivss {%2, %1, %0|%0, %1, %2}" : "=v"(r) : "v"(a), "v"(b));
   return r;
@@ -41,14 +46,18 @@ ZOADAM_INLINE float divide(float a, float b) noexcept {
   return r;
 #else
   // volatile: each division sees a divisor of its own, so that no reciprocal is shared
-  auto bits = std::bit_cast<std::uint32_t>(b);
+  auto bits = __builtin_bit_cast(std::uint32_t, b);
   asm volatile("" : "+r"(bits));
-  return opaque(a / std::bit_cast<float>(bits));
+  return opaque(a / __builtin_bit_cast(float, bits));
 #endif
 }
 
 ZOADAM_INLINE float square_root(float a) noexcept {
-#if defined(__AVX__)
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("sqrt.rn.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+#elif defined(__AVX__)
   float r;
   asm("vsqrtss {%1, %1, %0|%0, %1, %1}" : "=v"(r) : "v"(a));
   return r;
@@ -61,6 +70,35 @@ ZOADAM_INLINE float square_root(float a) noexcept {
   return r;
 #else
   return opaque(__builtin_sqrtf(a));
+#endif
+}
+
+// On a device: PTX without .ftz, which neither --use_fast_math nor contraction reaches.
+ZOADAM_INLINE float add(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("add.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return opaque(a + b);
+#endif
+}
+ZOADAM_INLINE float minus(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("sub.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return opaque(a - b);
+#endif
+}
+ZOADAM_INLINE float multiply(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return opaque(a * b);
 #endif
 }
 
@@ -105,15 +143,15 @@ struct f32 {
   /// Element 0.
   ZOADAM_INLINE float first() const noexcept { return v; }
 
-  ZOADAM_INLINE friend f32 operator+(f32 a, f32 b) noexcept { return f32(a.v + b.v); }
-  ZOADAM_INLINE friend f32 operator-(f32 a, f32 b) noexcept { return f32(a.v - b.v); }
-  ZOADAM_INLINE friend f32 operator*(f32 a, f32 b) noexcept { return f32(a.v * b.v); }
+  ZOADAM_INLINE friend f32 operator+(f32 a, f32 b) noexcept { return f32(detail::add(a.v, b.v)); }
+  ZOADAM_INLINE friend f32 operator-(f32 a, f32 b) noexcept { return f32(detail::minus(a.v, b.v)); }
+  ZOADAM_INLINE friend f32 operator*(f32 a, f32 b) noexcept { return f32(detail::multiply(a.v, b.v)); }
   ZOADAM_INLINE friend f32 operator/(f32 a, f32 b) noexcept { return f32(detail::divide(a.v, b.v)); }
   ZOADAM_INLINE friend f32 sqrt(f32 a) noexcept { return f32(detail::square_root(a.v)); }
 
   /// Flips the sign bit.
   ZOADAM_INLINE friend f32 operator-(f32 a) noexcept { return of_bits(a.bits() ^ sign_bit); }
-  ZOADAM_INLINE friend f32 abs(f32 a) noexcept { return f32(__builtin_fabsf(a.v)); }
+  ZOADAM_INLINE friend f32 abs(f32 a) noexcept { return of_bits(a.bits() & magnitude_bits); }
 
   ZOADAM_INLINE friend mask less(f32 a, f32 b) noexcept {
     // in integers: -0 and +0 both become 0, and NaN is refused explicitly
@@ -145,7 +183,7 @@ struct f32 {
   ZOADAM_INLINE friend f32 with_sign(f32 a, mask m) noexcept { return of_bits(a.bits() ^ (m.v ? sign_bit : 0u)); }
   /// +0 where |a| < threshold, and for both zeros; else a.
   ZOADAM_INLINE friend f32 flush(f32 a, float threshold) noexcept {
-    std::int32_t const limit = std::bit_cast<std::int32_t>(threshold);
+    std::int32_t const limit = __builtin_bit_cast(std::int32_t, threshold);
     return of_bits(a.magnitude() < (limit > 0 ? limit : 1) ? 0u : a.bits());
   }
   /// Sums of neighbours: those of a in the lower half, those of b in the upper; at width 1 plain a + b.
@@ -156,8 +194,8 @@ struct f32 {
   static constexpr std::uint32_t magnitude_bits = 0x7fffffffu;
   static constexpr std::int32_t infinity_bits = 0x7f800000;
 
-  ZOADAM_INLINE static f32 of_bits(std::uint32_t bits) noexcept { return f32(std::bit_cast<float>(bits)); }
-  ZOADAM_INLINE std::uint32_t bits() const noexcept { return std::bit_cast<std::uint32_t>(v); }
+  ZOADAM_INLINE static f32 of_bits(std::uint32_t bits) noexcept { return f32(__builtin_bit_cast(float, bits)); }
+  ZOADAM_INLINE std::uint32_t bits() const noexcept { return __builtin_bit_cast(std::uint32_t, v); }
   ZOADAM_INLINE std::int32_t magnitude() const noexcept { return static_cast<std::int32_t>(bits() & magnitude_bits); }
 };
 

@@ -2,7 +2,6 @@
 // bfloat16 and float16 storage: conversions to and from float32 in integer arithmetic.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "zoadam/config.hpp"
@@ -31,7 +30,7 @@ ZOADAM_INLINE std::uint32_t pick(bool condition, std::uint32_t if_true, std::uin
 
 /// Exact.
 ZOADAM_INLINE float to_float(bfloat16 h) noexcept {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(h.bits) << 16);
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(h.bits) << 16);
 }
 
 /// Exact.
@@ -42,16 +41,16 @@ ZOADAM_INLINE float to_float(float16 h) noexcept {
   std::uint32_t const normal = (magnitude << 13) + exponent_bias;
   // a denormal half counts units of 2^-24; the conversion of such a small integer is exact and never denormal
   std::uint32_t const counted =
-      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)));
+      __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<std::int32_t>(magnitude)));
   std::uint32_t const denormal = detail::pick(magnitude == 0, 0u, counted - (24u << 23));
   std::uint32_t const special = normal + exponent_bias;
   std::uint32_t const finite = detail::pick(magnitude < 0x0400u, denormal, normal);
-  return std::bit_cast<float>(sign | detail::pick(magnitude >= 0x7c00u, special, finite));
+  return __builtin_bit_cast(float, sign | detail::pick(magnitude >= 0x7c00u, special, finite));
 }
 
 /// Rounds to nearest even; beyond the largest finite value to infinity; NaN stays NaN.
 ZOADAM_INLINE bfloat16 to_bfloat16(float x) noexcept {
-  auto const bits = std::bit_cast<std::uint32_t>(x);
+  auto const bits = __builtin_bit_cast(std::uint32_t, x);
   std::uint32_t const rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   std::uint32_t const quiet = (bits >> 16) | 0x40u;
   return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded)};
@@ -59,7 +58,7 @@ ZOADAM_INLINE bfloat16 to_bfloat16(float x) noexcept {
 
 /// Rounds to nearest even; saturates at +-65504, infinities too; NaN stays NaN.
 ZOADAM_INLINE float16 to_float16(float x) noexcept {
-  auto const bits = std::bit_cast<std::uint32_t>(x);
+  auto const bits = __builtin_bit_cast(std::uint32_t, x);
   std::uint32_t const sign = (bits >> 16) & 0x8000u;
   std::uint32_t const unlimited = bits & 0x7fffffffu;
   std::uint32_t const magnitude = unlimited < 0x477fe000u ? unlimited : 0x477fe000u;  // 65504
