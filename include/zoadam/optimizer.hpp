@@ -45,6 +45,9 @@ class optimizer {
   using options_type = options<Quantizer, Sync, State>;
   using program_type = program_of<State, Quantizer, Sync>;
   using fields = typename detail::storage<typename State::fields, program_type, Backend>::fields;
+  /// step_report, or what delivers one when the device has caught up.
+  using report_type =
+      decltype(std::declval<Backend&>().report(std::declval<detail::view<fields> const&>(), step_report{}));
 
   static_assert(detail::passes_stay_within<
                     program_type, detail::unite<typename fields::tags, tags<at::gradient_t, at::parameter_t>>>,
@@ -77,7 +80,7 @@ class optimizer {
       failure = std::current_exception();
     }
     try {
-      detail::agree(link_, mine, "optimizer()");
+      detail::agree(backend_, link_, mine, "optimizer()");
     } catch (...) {
       if (failure) std::rethrow_exception(failure);
       throw;
@@ -96,7 +99,7 @@ class optimizer {
   /// @param lr          learning rate, finite, >= 0, equal on all ranks; unless it is 0, lr * lr_factor must lie in
   ///                    [2^-126, 2^64] for every group
   /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); finite, > 0
-  step_report step(double lr, double grad_scale = 1) {
+  report_type step(double lr, double grad_scale = 1) {
     ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
     ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
                    "lr times the lr_factor of a group is too small or too large for float32");
@@ -116,7 +119,7 @@ class optimizer {
   }
 
   /// Forces the exchange that makes parameters agree (before evaluation, at the end). Does nothing if they do.
-  step_report synchronize() {
+  report_type synchronize() {
     return guarded("optimizer::synchronize", [&] {
       begin(1);
       refresh(detail::advance::never);
@@ -147,7 +150,7 @@ class optimizer {
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     (void)guarded("optimizer::rebase", [&] {
       detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
-      detail::agree(link_, mine, "optimizer::rebase");
+      detail::agree(backend_, link_, mine, "optimizer::rebase");
       storage_.anchor_parameters(backend_);
     });
   }
@@ -196,7 +199,7 @@ class optimizer {
   int rank() const noexcept { return link_.rank(); }
   int workers() const noexcept { return link_.size(); }
   /// Updates of the variance so far.
-  index variance_updates() const { return backend_.result(storage_.view()).count; }
+  index variance_updates() const { return backend_.now(storage_.view()).count; }
   memory_use memory() const noexcept { return storage_.use(); }
   index bytes_sent() const noexcept { return link_.bytes_sent(); }
 
@@ -234,7 +237,7 @@ class optimizer {
   // ---- a call ----
 
   template <class Body>
-  step_report guarded(char const* call, Body const& body) {
+  report_type guarded(char const* call, Body const& body) {
     if (poisoned_.set) {
       throw poisoned_error(std::string("zoadam: ") + call +
                            ": an earlier call failed half-way, or the optimizer was moved from");
@@ -255,13 +258,7 @@ class optimizer {
     }
     report_.step = clock_.step;
     report_.bytes_sent = link_.bytes_sent() - sent;
-    detail::progress const now = backend_.result(storage_.view());
-    report_.variance_updated = now.updated != 0;
-    report_.skipped_here = now.bad != 0;
-    report_.skipped_workers = now.skipped;
-    report_.gradient_norm = now.gradient_norm;
-    report_.waiting = now.waiting;
-    return report_;
+    return backend_.report(storage_.view(), report_);
   }
 
   void begin(double gradient_scale) {

@@ -111,6 +111,18 @@ struct [[nodiscard]] step_report {
   index payload_bytes = 0;        ///< encoded size of everything exchanged, headers excluded
 };
 
+namespace detail {
+/// The report, with what only the data could tell.
+inline step_report complete(step_report r, progress const& now) noexcept {
+  r.variance_updated = now.updated != 0;
+  r.skipped_here = now.bad != 0;
+  r.skipped_workers = now.skipped;
+  r.gradient_norm = now.gradient_norm;
+  r.waiting = now.waiting;
+  return r;
+}
+}  // namespace detail
+
 /// Bytes allocated by one rank.
 struct memory_use {
   /// Behind each field, so that fields of a size that is a power of two do not fall into the same cache sets.

@@ -9,6 +9,7 @@
 #include "zoadam/backend/cpu_tiles.hpp"
 #include "zoadam/concepts/backend.hpp"
 #include "zoadam/detail/agreement.hpp"
+#include "zoadam/options.hpp"
 
 namespace zoadam {
 
@@ -48,8 +49,17 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     }
   }
   template <class View>
-  detail::progress result(View const& view) const noexcept {
+  detail::progress const& now(View const& view) const noexcept {
     return *view.now;
+  }
+  template <class View>
+  step_report report(View const& view, step_report const& known) const noexcept {
+    return detail::complete(known, *view.now);
+  }
+  /// All-gather of a few bytes of the host.
+  template <class Transport>
+  void all_gather(Transport& link, std::span<index const> offsets, std::byte const* send, std::byte* receive) const {
+    link.all_gather(offsets, send, receive);
   }
 
   /// Headers of an exchange: in front of every message up, of this owner's message down; and those received, which

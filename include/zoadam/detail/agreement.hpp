@@ -32,14 +32,14 @@ struct agreement {
 };
 
 /// Collective. Throws mismatch_error on every rank if one is not valid or differs, naming it and what differs.
-template <transport Transport>
-void agree(Transport& link, agreement const& mine, char const* call) {
+template <class Backend, transport Transport>
+void agree(Backend& backend, Transport& link, agreement const& mine, char const* call) {
   auto const ranks = static_cast<std::size_t>(link.size());
   std::vector<index> offsets;
   for (std::size_t j = 0; j <= ranks; ++j) offsets.push_back(static_cast<index>(j * sizeof(agreement)));
   std::vector<std::byte> send(sizeof mine), all(ranks * sizeof mine);
   std::memcpy(send.data(), &mine, sizeof mine);
-  link.all_gather(offsets, send.data(), all.data());
+  backend.all_gather(link, offsets, send.data(), all.data());
 
   agreement first;
   std::memcpy(&first, all.data(), sizeof first);

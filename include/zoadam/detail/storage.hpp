@@ -21,11 +21,11 @@ class storage {
 
   void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend) {
     layout_ = std::make_unique<layout const>(std::move(tensors), groups);
-    plans_ = plans_type::make(*layout_, ranks);
+    plans_ = std::make_unique<typename plans_type::plans const>(plans_type::make(*layout_, ranks));
     index const elements = layout_->elements();
     for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = elements; });
     index traffic = 0, result = 0;
-    std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, plans_);
+    std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, *plans_);
 
     index const sums = elements / sum_block + 1;
     auto const bytes_of = [](index n, std::size_t size) { return n * static_cast<index>(size); };
@@ -35,6 +35,7 @@ class storage {
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
     use_.messages = 2 * rounded(traffic) + rounded(result);
     backend.reserve(plans_type::tile);
+    if constexpr (requires { backend.plan(*layout_, *plans_, me); }) backend.plan(*layout_, *plans_, me);
     use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes) +
                      rounded(number_bytes) + rounded(progress_bytes) + rounded(ranks);
     arena_ = backend.allocate(use_.total() - backend.workspace_bytes());
@@ -60,7 +61,7 @@ class storage {
   zoadam::detail::view<fields> const& view() const noexcept { return view_; }
   template <std::size_t I>
   auto const& cut() const noexcept {
-    return std::get<I>(plans_);
+    return std::get<I>(*plans_);
   }
   memory_use const& use() const noexcept { return use_; }
 
@@ -131,7 +132,7 @@ class storage {
   }
 
   std::unique_ptr<layout const> layout_;
-  typename plans_type::plans plans_;
+  std::unique_ptr<typename plans_type::plans const> plans_;
   typename Backend::memory arena_;
   zoadam::detail::view<fields> view_;
   registers<index, typename fields::tags> size_;

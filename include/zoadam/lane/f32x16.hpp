@@ -134,7 +134,9 @@ struct f32x16 {
   ZOADAM_HOST_INLINE static __mmask16 leading(int n) noexcept { return static_cast<__mmask16>((1u << n) - 1u); }
   ZOADAM_HOST_INLINE static __m512i sign_bit() noexcept { return _mm512_set1_epi32(-0x7fffffff - 1); }
   ZOADAM_HOST_INLINE __m512i bits() const noexcept { return _mm512_castps_si512(v); }
-  ZOADAM_HOST_INLINE __m512i magnitude() const noexcept { return _mm512_and_si512(bits(), _mm512_set1_epi32(0x7fffffff)); }
+  ZOADAM_HOST_INLINE __m512i magnitude() const noexcept {
+    return _mm512_and_si512(bits(), _mm512_set1_epi32(0x7fffffff));
+  }
 };
 
 }  // namespace zoadam

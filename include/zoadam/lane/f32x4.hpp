@@ -36,8 +36,12 @@ struct f32x4_mask {
   ZOADAM_HOST_INLINE bool any() const noexcept { return bits() != 0; }
   ZOADAM_HOST_INLINE int count() const noexcept { return std::popcount(bits()); }
 
-  ZOADAM_HOST_INLINE friend f32x4_mask operator&(f32x4_mask a, f32x4_mask b) noexcept { return {_mm_and_si128(a.v, b.v)}; }
-  ZOADAM_HOST_INLINE friend f32x4_mask operator|(f32x4_mask a, f32x4_mask b) noexcept { return {_mm_or_si128(a.v, b.v)}; }
+  ZOADAM_HOST_INLINE friend f32x4_mask operator&(f32x4_mask a, f32x4_mask b) noexcept {
+    return {_mm_and_si128(a.v, b.v)};
+  }
+  ZOADAM_HOST_INLINE friend f32x4_mask operator|(f32x4_mask a, f32x4_mask b) noexcept {
+    return {_mm_or_si128(a.v, b.v)};
+  }
   ZOADAM_HOST_INLINE friend f32x4_mask operator!(f32x4_mask a) noexcept {
     return {_mm_xor_si128(a.v, _mm_set1_epi32(-1))};
   }

@@ -145,7 +145,9 @@ struct f32x8 {
   ZOADAM_HOST_INLINE static f32x8 of(__m256i x) noexcept { return of(_mm256_castsi256_ps(x)); }
   ZOADAM_HOST_INLINE static __m256i sign_bit() noexcept { return _mm256_set1_epi32(-0x7fffffff - 1); }
   ZOADAM_HOST_INLINE __m256i bits() const noexcept { return _mm256_castps_si256(v); }
-  ZOADAM_HOST_INLINE __m256i magnitude() const noexcept { return _mm256_and_si256(bits(), _mm256_set1_epi32(0x7fffffff)); }
+  ZOADAM_HOST_INLINE __m256i magnitude() const noexcept {
+    return _mm256_and_si256(bits(), _mm256_set1_epi32(0x7fffffff));
+  }
 };
 
 }  // namespace zoadam
