@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common optimizers. Every alias is only a composition.
+// The common optimizers, each only a composition. Their arguments: Transport, Backend, and Sync where there is a
+// choice.
 #pragma once
 
 #include "zoadam/backend/cpu.hpp"

@@ -31,8 +31,8 @@ namespace zoadam {
 /// Collective: construction, step(), synchronize(), rebase(): every rank, in the same order, one thread at a time.
 ///
 /// Errors: argument_error before anything changed; mismatch_error when ranks disagree; transport_error. A call that
-/// throws leaves the parameters as they were. After anything but an argument_error every call throws poisoned_error,
-/// and so does every call of an optimizer that was moved from.
+/// throws leaves the parameters as they were. After anything but an argument_error every call that changes something
+/// throws poisoned_error; so does every call of an optimizer that was moved from, if it needs its tensors.
 template <quantizer Quantizer, sync Sync, state State, backend Backend, transport Transport>
 requires has_program<State, Quantizer, Sync>
 class optimizer {
@@ -98,13 +98,14 @@ class optimizer {
   ///
   /// @param lr          learning rate, finite, >= 0, equal on all ranks; unless it is 0, lr * lr_factor must lie in
   ///                    [2^-126, 2^64] for every group
-  /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); finite, > 0
+  /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); at least 2^-126
   report_type step(double lr, double grad_scale = 1) {
+    refuse_poisoned("optimizer::step");
     ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
     ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
-                   "lr times the lr_factor of a group is too small or too large for float32");
-    ZOADAM_EXPECTS(detail::finite(grad_scale) && grad_scale > 0, "optimizer::step",
-                   "grad_scale must be finite and > 0");
+                   "lr times the lr_factor (and the weight_decay) of a group is too small or too large for float32");
+    ZOADAM_EXPECTS(detail::not_negative(grad_scale) && grad_scale >= 0x1p-126, "optimizer::step",
+                   "grad_scale must be in [2^-126, largest float32]");
     return guarded("optimizer::step", [&] {
       clock_.step += 1;
       clock_.lr = lr;
@@ -147,6 +148,7 @@ class optimizer {
   /// errors stay. Errors: argument_error while a window of local steps is open (call synchronize() first);
   /// mismatch_error if the parameters differ between ranks.
   void rebase() {
+    refuse_poisoned("optimizer::rebase");
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     (void)guarded("optimizer::rebase", [&] {
       detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
@@ -157,6 +159,7 @@ class optimizer {
 
   /// Restarts the schedule of variance updates at the next step. Call it on all ranks.
   void reopen_variance() requires(requires { requires State::reopens_variance; }) {
+    refuse_poisoned("optimizer::reopen_variance");
     clock_.origin = clock_.step;
     for_each_exchange([&]<std::size_t I, class What>() {
       if constexpr (What::advances_variance) schedule_[I] = {};
@@ -164,30 +167,20 @@ class optimizer {
   }
 
   /// Whether the next step will exchange, variance rounds aside. `lr`: its learning rate, where the sync policy asks.
-  bool will_exchange(double lr) const noexcept {
-    bool answer = false;
-    for_each_exchange([&]<std::size_t I, class What>() {
-      if constexpr (!What::variance_only) {
-        clock c = stage_clock(I);
-        c.step += 1;
-        c.lr = lr;
-        c.peak = std::max(c.peak, lr);
-        // Nothing is sent while every learning rate of the window was 0.
-        bool const silent = What::divides_by_gamma && window_.empty() && lr == 0;
-        answer |= !silent && std::get<I>(program_).when.due(c);
-      }
-    });
-    return answer;
-  }
-  bool will_exchange() const noexcept { return will_exchange(clock_.lr); }
+  bool will_exchange(double lr) const noexcept { return exchanges_next(lr, window_.empty() && lr == 0); }
+  /// The same for any learning rate above 0; policies that ask for it see that of the last step.
+  bool will_exchange() const noexcept { return exchanges_next(clock_.lr, false); }
 
   /// The parameters of tensor t that all workers agree on: those after the last exchange.
-  std::span<float const> agreed(index t) const noexcept { return storage_.values(typename State::agreed{}, t); }
+  std::span<float const> agreed(index t) const {
+    ZOADAM_EXPECTS(t >= 0 && t < storage_.tensors().size(), "optimizer::agreed", "there is no such tensor");
+    return storage_.values(typename State::agreed{}, t);
+  }
 
   /// A field of this rank, flat: every element for worker and replica fields, the owner's for owner fields.
   template <class Tag>
   requires detail::contains<typename fields::tags, Tag> std::span<float const> values(Tag tag)
-  const noexcept { return storage_.values(tag); }
+  const { return storage_.values(tag); }
 
   /// Hash of everything that is equal on all ranks: replica fields, and the parameters unless local steps are open.
   std::uint64_t replica_hash() const {
@@ -195,11 +188,11 @@ class optimizer {
   }
 
   index steps() const noexcept { return clock_.step; }
-  index elements() const noexcept { return storage_.tensors().elements(); }
+  index elements() const { return storage_.tensors().elements(); }
   int rank() const noexcept { return link_.rank(); }
   int workers() const noexcept { return link_.size(); }
   /// Updates of the variance so far.
-  index variance_updates() const { return backend_.now(storage_.view()).count; }
+  index variance_updates() const { return (void)storage_.tensors(), backend_.now(storage_.view()).count; }
   memory_use memory() const noexcept { return storage_.use(); }
   index bytes_sent() const noexcept { return link_.bytes_sent(); }
 
@@ -234,14 +227,32 @@ class optimizer {
     return sink.value();
   }
 
+  // Nothing is sent while every learning rate of the window was 0.
+  bool exchanges_next(double lr, bool without_rate) const noexcept {
+    bool answer = false;
+    for_each_exchange([&]<std::size_t I, class What>() {
+      if constexpr (!What::variance_only) {
+        clock c = stage_clock(I);
+        c.step += 1;
+        c.lr = lr;
+        c.peak = std::max(c.peak, lr);
+        answer |= !(What::divides_by_gamma && without_rate) && std::get<I>(program_).when.due(c);
+      }
+    });
+    return answer;
+  }
+
   // ---- a call ----
+
+  void refuse_poisoned(char const* call) const {
+    if (!poisoned_.set) return;
+    throw poisoned_error(std::string("zoadam: ") + call +
+                         ": an earlier call failed half-way, or the optimizer was moved from");
+  }
 
   template <class Body>
   report_type guarded(char const* call, Body const& body) {
-    if (poisoned_.set) {
-      throw poisoned_error(std::string("zoadam: ") + call +
-                           ": an earlier call failed half-way, or the optimizer was moved from");
-    }
+    refuse_poisoned(call);
     floating_point_mode const ieee;
     report_ = {};
     closing_ = false;

@@ -15,10 +15,6 @@
 namespace zoadam {
 
 namespace detail {
-/// By its bits, since -ffinite-math-only folds std::isfinite.
-constexpr bool finite(double d) noexcept {
-  return (std::bit_cast<std::uint64_t>(d) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
-}
 constexpr bool in_unit_interval(double d) noexcept { return finite(d) && d >= 0 && d < 1; }
 /// Finite in float32 too, which is what formulas see.
 constexpr bool not_negative(double d) noexcept {
@@ -44,8 +40,9 @@ struct options {
   /// Bound on decoded displacements in units of gamma * D^p; 0: none. What it cuts stays in the error, so it needs
   /// one.
   double limit = Quantizer::compensated ? 1 : 0;
-  double max_norm = 0;             ///< clip this worker's gradient to that norm, before anything else; 0: no clipping
-  bool trusted_gradients = false;  ///< leave out the pass that finds NaN and Inf; excludes max_norm
+  /// Clip this worker's gradient, after grad_scale, to that norm; 0: no clipping. The mean is not clipped.
+  double max_norm = 0;
+  bool trusted_gradients = false;         ///< leave out the pass that finds NaN and Inf; excludes max_norm
   std::vector<parameter_group> groups{};  ///< tensor.group indexes it; empty: one group
   [[no_unique_address]] Sync sync{};
   [[no_unique_address]] State state{};
@@ -64,7 +61,8 @@ struct options {
     expects(detail::in_unit_interval(beta2), "beta2 must be in [0, 1)");
     expects(detail::not_negative(epsilon), "epsilon must be finite and >= 0");
     expects(detail::not_negative(weight_decay), "weight_decay must be finite and >= 0");
-    expects(detail::not_negative(limit), "limit must be finite and >= 0");
+    expects(detail::not_negative(limit) && (limit == 0 || static_cast<float>(limit) > 0),
+            "limit must be finite and >= 0, in float32 too");
     expects(limit == 0 || Quantizer::compensated, "limit needs error_feedback: what it cuts would be lost");
     expects(detail::not_negative(max_norm), "max_norm must be finite and >= 0");
     expects(!trusted_gradients || max_norm == 0, "trusted_gradients leaves out the pass that max_norm needs");
@@ -72,8 +70,16 @@ struct options {
       expects(detail::not_negative(g.weight_decay), "groups: weight_decay must be finite and >= 0");
       expects(detail::finite(g.lr_factor) && g.lr_factor > 0, "groups: lr_factor must be finite and > 0");
     }
-    if constexpr (requires { sync.valid(); }) expects(sync.valid(), "sync: a number out of range");
-    if constexpr (requires { state.valid(); }) expects(state.valid(), "state: a number out of range");
+    expects(groups.empty() || weight_decay == 0, "weight_decay is not used with groups: set it in each group");
+    auto const expects_policy = [](char const* axis, auto const& policy) {
+      if constexpr (requires { policy.defect(); }) {
+        if (char const* const what = policy.defect()) {
+          detail::throw_argument("optimizer(options)", std::string("options.") + axis + "." + what);
+        }
+      }
+    };
+    expects_policy("sync", sync);
+    expects_policy("state", state);
   }
 
   template <class Sink>
@@ -108,7 +114,7 @@ struct [[nodiscard]] step_report {
   double gradient_norm = 0;       ///< of this worker's scaled gradient before clipping; 0 if not computed
   index waiting = 0;              ///< elements with a momentum and no variance; known on exchanges
   index bytes_sent = 0;           ///< to other ranks, as the transport counted
-  index payload_bytes = 0;        ///< encoded size of everything exchanged, headers excluded
+  index payload_bytes = 0;        ///< encoded size of what this worker had to say, headers excluded
 };
 
 namespace detail {

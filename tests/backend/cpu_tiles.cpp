@@ -41,6 +41,7 @@ TEST_CASE("every thread has buffers of its own, of whole rows of partial sums") 
 TEST_CASE("counts add up over the threads and start from zero each time") {
   opened tiles(3);
   for (int round = 0; round < 2; ++round) {
+    tiles.reserve_tiles(2048);
     detail::tally const all = tiles.counted([&] {
       tiles.pool_.parallel(1000, 1, [&](zoadam::index first, zoadam::index last, int thread) {
         tiles.tally_of(thread).active += last - first;

@@ -62,8 +62,17 @@ TEST_CASE("nothing to do is nothing called") {
   CHECK(parts_of(pool, -5, 1).empty());
 }
 
-TEST_CASE("fewer than one thread is one, the caller") {
-  thread_pool pool(0);
+TEST_CASE("fewer than one thread are refused") {
+  CHECK_THROWS_AS(thread_pool(0), zoadam::argument_error);
+  CHECK_THROWS_AS(thread_pool(-3), zoadam::argument_error);
+}
+
+TEST_CASE("one thread is the caller, and so is a pool that was moved from") {
+  thread_pool from(3);
+  thread_pool const to(std::move(from));
+  CHECK(to.size() == 3);
+  thread_pool pool(1);
+  pool = std::move(from);
   CHECK(pool.size() == 1);
   std::thread::id id;
   pool.parallel(100, 1, [&](index, index, int) { id = std::this_thread::get_id(); });

@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("learning rates that float32 takes for 0 or infinite are refu
   CHECK(!same_bits(everything(opt, mine), before));
 }
 
-TEST_CASE_TEMPLATE("a grad_scale beyond float32 makes the gradient bad and leaves no trace", Optimizer,
+TEST_CASE_TEMPLATE("a grad_scale that takes gradients beyond 2^56 makes them bad and leaves no trace", Optimizer,
                    zero_one_each_step, zero_one_adam<>, zero_one_adam_paper<>, onebit_adam<>, adam<>, local_adam<>) {
   buffers mine = small_model();
   mine.gradient[0][3] = 0;
@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("a grad_scale beyond float32 makes the gradient bad and leave
       single_transport{});
   for (int t = 1; t <= 8; ++t) {
     bool const huge = t == 3 || t == 6;
-    CHECK(opt.step(1e-3, huge ? 1e39 : 1).skipped_here == huge);
+    CHECK(opt.step(1e-3, huge ? 1e38 : 1).skipped_here == huge);
     CHECK(all_finite(everything(opt, mine)));
   }
 }
@@ -95,6 +95,8 @@ TEST_CASE("options beyond float32 are refused") {
   CHECK(refused([](options_type& o) { o.weight_decay = 1e39; }));
   CHECK(refused([](options_type& o) { o.limit = 1e39; }));
   CHECK(refused([](options_type& o) { o.groups[1].weight_decay = 1e39; }));
+  CHECK(refused([](options_type& o) { o.limit = 1e-60; }));       // 0 in float32: nothing would ever move
+  CHECK(refused([](options_type& o) { o.weight_decay = 0.1; }));  // not used with groups
 }
 
 TEST_CASE("a limit without an error to keep what it cuts is refused, and not the default") {
@@ -174,6 +176,156 @@ TEST_CASE("bits without a scale, in blocks: no tensor writes into the words of a
   int wrong = 0;
   for (std::size_t k = 0; k < g.size(); ++k) wrong += x[k] != (g[k] < 0 ? -1.0f : 1.0f);
   CHECK(wrong == 0);
+}
+
+TEST_CASE_TEMPLATE("a grad_scale that float32 takes for 0 or infinite is refused, and nothing has changed", Optimizer,
+                   zero_one_each_step, zero_one_adam<>, zero_one_adam_paper<>, onebit_adam<>, adam<>, local_adam<>) {
+  for (bool const trusted : {false, true}) {
+    buffers mine = small_model();
+    auto o = settings<Optimizer>();
+    o.groups = {{0.01, 1}, {0, 1}};
+    o.trusted_gradients = trusted;
+    Optimizer opt(mine.tensors(), o, single_transport{});
+    (void)opt.step(1e-3);
+    flat const before = everything(opt, mine);
+    for (double const scale : {1e39, 1e-50, 0x1p-127, 0.0, -1.0}) {
+      CHECK(ending_of([&] { (void)opt.step(1e-3, scale); }).what == outcome::argument);
+      CHECK(same_bits(everything(opt, mine), before));
+    }
+    (void)opt.step(1e-3, 0x1p-126);
+    CHECK(all_finite(everything(opt, mine)));
+  }
+}
+
+TEST_CASE("learning rate and weight decay that are each in range may not overflow together") {
+  buffers mine = small_model();
+  zero_one_adam<>::options_type o;
+  o.groups = {{1e38, 1}, {0, 1}};
+  zero_one_adam<> opt(mine.tensors(), o, single_transport{});
+  flat const before = everything(opt, mine);
+  CHECK(ending_of([&] { (void)opt.step(10); }).what == outcome::argument);
+  CHECK(same_bits(everything(opt, mine), before));
+}
+
+TEST_CASE_TEMPLATE("learning rate 0 moves no parameter, not even a negative zero, and replicas stay equal", Optimizer,
+                   zero_one_adam<thread_transport>, zero_one_adam_paper<thread_transport>,
+                   onebit_adam<thread_transport>, adam<thread_transport>, local_adam<thread_transport>) {
+  on_all_ranks(3, [](thread_transport link) {
+    int const me = link.rank();
+    int wrong = 0;
+    buffers mine({40, 24}, {0, 0}, [](std::size_t k) { return k % 3 == 0 ? -0.0f : k % 3 == 1 ? 0.0f : 0.25f; });
+    Optimizer o(mine.tensors(), settings<Optimizer>(), std::move(link));
+    flat const before = mine.parameters();
+    for (int t = 1; t <= 5; ++t) {
+      flat g(64);
+      for (std::size_t k = 0; k < g.size(); ++k) g[k] = (static_cast<int>(k) % 3 == me) ? 1.0f : -0.5f;
+      mine.set_gradient(g);
+      (void)o.step(0);
+      wrong += !same_bits(mine.parameters(), before);
+      if (t % 2 == 0) (void)o.synchronize();
+    }
+    (void)o.synchronize();
+    o.rebase();  // compares parameters between ranks
+    (void)o.step(0.1);
+    (void)o.synchronize();
+    o.rebase();
+    if (wrong != 0) throw std::runtime_error("a parameter moved");
+  });
+}
+
+TEST_CASE_TEMPLATE("will_exchange() without a rate answers for a step that moves: first, and after rates of 0",
+                   Optimizer, zero_one_each_step, zero_one_adam<>, zero_one_adam_paper<>, onebit_adam<>, adam<>,
+                   local_adam<>) {
+  buffers mine = small_model();
+  auto o = settings<Optimizer>();
+  o.groups = {{0.01, 1}, {0, 1}};
+  Optimizer opt(mine.tensors(), o, single_transport{});
+  for (int t = 1; t <= 12; ++t) {
+    bool const predicted = opt.will_exchange();
+    CHECK(opt.step(0.1).exchanged == predicted);
+    if (t % 4 == 0) (void)opt.step(0);
+  }
+}
+
+TEST_CASE("an empty gradient is no gradient, wherever its pointer points") {
+  flat memory(64, 1);
+  std::span<float> const x(memory.data() + 8, 8);
+  for (std::ptrdiff_t const at : {0, 8, 12, 15, 16}) {
+    std::span<float const> const none(memory.data() + at, std::size_t{0});
+    auto const* odd = reinterpret_cast<bfloat16 const*>(reinterpret_cast<std::byte const*>(memory.data()) + 1);
+    CHECK(ending_of([&] { zero_one_adam<>({{"x", {}, x, none}}, {}, single_transport{}); }).what == outcome::ok);
+    CHECK(ending_of([&] {
+            zero_one_adam<>({{"x", {}, x, std::span<bfloat16 const>(odd, std::size_t{0})}}, {}, single_transport{});
+          }).what == outcome::ok);
+  }
+}
+
+TEST_CASE("a shape with an extent of 0 has no elements, wherever the 0 stands") {
+  flat x(8, 1), none;
+  index const large = index{1} << 40;
+  for (std::vector<index> const& shape :
+       {std::vector<index>{0, large, large}, {large, 0, large}, {large, large, 0}, {0}, {3, 0}}) {
+    CHECK(ending_of([&] {
+            zero_one_adam<>({{"x", {}, x, {}}, {"e", shape, none, {}}}, {}, single_transport{});
+          }).what == outcome::ok);
+  }
+  CHECK(ending_of([&] {
+          zero_one_adam<>({{"e", {large, large, large}, x, {}}}, {}, single_transport{});
+        }).what == outcome::argument);
+}
+
+TEST_CASE("what was moved from throws; so does what has failed, before it looks at arguments") {
+  buffers mine({40}, {0}, [](std::size_t) { return 1.0f; });
+  zero_one_adam<> from(mine.tensors(), {}, single_transport{});
+  zero_one_adam<> const to = std::move(from);
+  CHECK(to.elements() == 40);
+  auto const poisoned = [&](auto call) { return ending_of([&] { call(from); }).what == outcome::poisoned; };
+  double const nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(poisoned([&](auto& o) { (void)o.step(nan); }));
+  CHECK(poisoned([](auto& o) { (void)o.synchronize(); }));
+  CHECK(poisoned([](auto& o) { o.rebase(); }));
+  CHECK(poisoned([](auto& o) { o.reopen_variance(); }));
+  CHECK(poisoned([](auto& o) { (void)o.elements(); }));
+  CHECK(poisoned([](auto& o) { (void)o.agreed(0); }));
+  CHECK(poisoned([](auto& o) { (void)o.values(at::momentum); }));
+  CHECK(poisoned([](auto& o) { (void)o.replica_hash(); }));
+  CHECK(poisoned([](auto& o) { (void)o.variance_updates(); }));
+  (void)from.will_exchange(0.1);
+  (void)from.will_exchange();
+  CHECK(ending_of([&] { (void)to.agreed(1); }).what == outcome::argument);
+  CHECK(ending_of([&] { (void)to.agreed(-1); }).what == outcome::argument);
+}
+
+TEST_CASE("a backend that was moved from has one thread, and none has fewer") {
+  buffers mine({80000}, {0}, [](std::size_t) { return 1.0f; });
+  mine.set_gradient(noisy_gradient(1, 0, 1, 80000));
+  cpu_backend from(2);
+  cpu_backend const to(std::move(from));
+  zero_one_adam<> o(mine.tensors(), {}, single_transport{}, std::move(from));
+  CHECK(o.step(0.1).exchanged);
+  for (int const threads : {0, -1, -3}) {
+    CHECK(ending_of([&] { cpu_backend{threads}; }).what == outcome::argument);
+  }
+}
+
+TEST_CASE("what is wrong with a policy is said by its name") {
+  buffers mine({40}, {0}, [](std::size_t) { return 1.0f; });
+  auto const text = [&](auto options) {
+    using options_type = decltype(options);
+    if constexpr (std::is_same_v<options_type, onebit_adam<>::options_type>) {
+      return ending_of([&] { onebit_adam<>(mine.tensors(), options, single_transport{}); });
+    } else {
+      return ending_of([&] { zero_one_adam<>(mine.tensors(), options, single_transport{}); });
+    }
+  };
+  CHECK(mentions(text(onebit_adam<>::options_type{}), "options.state.freeze.step must be set"));
+  zero_one_adam<>::options_type o;
+  o.sync.period = 0;
+  CHECK(mentions(text(o), "options.sync.period must be >= 1"));
+  o = {};
+  o.state.variance_schedule.kappa = 0;
+  CHECK(mentions(text(o), "options.state.variance_schedule.kappa must be >= 1"));
+  CHECK(zero_one_adam<>(mine.tensors(), {}, single_transport{}).name().find("never") != std::string::npos);
 }
 
 #if defined(__SSE2__)

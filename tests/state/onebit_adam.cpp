@@ -64,12 +64,12 @@ TEST_CASE("onebit_adam: the found freeze step is where the variance has settled,
 }
 
 TEST_CASE("onebit_adam: a freeze step must be set") {
-  CHECK(!onebit_adam_state<>{}.valid());
-  CHECK(freeze_at{1}.valid());
-  CHECK(freeze_when_settled{}.valid());
-  CHECK(!freeze_when_settled{0, 0, 0.96}.valid());
-  CHECK(!freeze_when_settled{-1, 10, 0.96}.valid());
-  CHECK(!freeze_when_settled{0, 10, 0}.valid());
+  CHECK(onebit_adam_state<>{}.defect() != nullptr);
+  CHECK(freeze_at{1}.defect() == nullptr);
+  CHECK(freeze_when_settled{}.defect() == nullptr);
+  CHECK(freeze_when_settled{0, 0, 0.96}.defect() != nullptr);
+  CHECK(freeze_when_settled{-1, 10, 0.96}.defect() != nullptr);
+  CHECK(freeze_when_settled{0, 10, 0}.defect() != nullptr);
 }
 
 TEST_CASE("onebit_adam: no element of a replica drifts, before or after the freeze") {

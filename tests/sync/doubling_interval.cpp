@@ -68,7 +68,7 @@ TEST_CASE("gaps saturate: no shift beyond the width of an index") {
 }
 
 TEST_CASE("numbers out of range are refused") {
-  CHECK(zoadam::doubling_interval{}.valid());
-  CHECK_FALSE(zoadam::doubling_interval{0, 1}.valid());
-  CHECK_FALSE(zoadam::doubling_interval{1, -1}.valid());
+  CHECK(zoadam::doubling_interval{}.defect() == nullptr);
+  CHECK(zoadam::doubling_interval{0, 1}.defect() != nullptr);
+  CHECK(zoadam::doubling_interval{1, -1}.defect() != nullptr);
 }

@@ -108,15 +108,15 @@ TEST_CASE("fixed_interval: every interval-th step past the start") {
 }
 
 TEST_CASE("numbers out of range are refused") {
-  CHECK(zoadam::local_steps{}.valid());
-  CHECK_FALSE(zoadam::local_steps{-1, 1, 1}.valid());
-  CHECK_FALSE(zoadam::local_steps{0, 0, 1}.valid());
-  CHECK_FALSE(zoadam::local_steps{0, 1, 0}.valid());
-  CHECK(zoadam::fixed_interval{}.valid());
-  CHECK_FALSE(zoadam::fixed_interval{0, 0}.valid());
-  CHECK_FALSE(zoadam::fixed_interval{1, -1}.valid());
-  CHECK(zoadam::learning_rate_interval{}.valid());
-  CHECK_FALSE(zoadam::learning_rate_interval{-1, 1}.valid());
-  CHECK_FALSE(zoadam::learning_rate_interval{0, 0}.valid());
-  CHECK_FALSE(zoadam::learning_rate_interval{0, zoadam::never}.valid());
+  CHECK(zoadam::local_steps{}.defect() == nullptr);
+  CHECK(zoadam::local_steps{-1, 1, 1}.defect() != nullptr);
+  CHECK(zoadam::local_steps{0, 0, 1}.defect() != nullptr);
+  CHECK(zoadam::local_steps{0, 1, 0}.defect() != nullptr);
+  CHECK(zoadam::fixed_interval{}.defect() == nullptr);
+  CHECK(zoadam::fixed_interval{0, 0}.defect() != nullptr);
+  CHECK(zoadam::fixed_interval{1, -1}.defect() != nullptr);
+  CHECK(zoadam::learning_rate_interval{}.defect() == nullptr);
+  CHECK(zoadam::learning_rate_interval{-1, 1}.defect() != nullptr);
+  CHECK(zoadam::learning_rate_interval{0, 0}.defect() != nullptr);
+  CHECK(zoadam::learning_rate_interval{0, zoadam::never}.defect() != nullptr);
 }

@@ -37,11 +37,12 @@ class cpu_memory {
 template <class Isa>
 class cpu_tiles {
  protected:
-  explicit cpu_tiles(int threads) : pool_(threads), tallies_(static_cast<std::size_t>(pool_.size())) {}
+  explicit cpu_tiles(int threads) : pool_(threads) {}
 
   void reserve_tiles(index elements) {
     capacity_ = (elements + sum_partials - 1) / sum_partials * sum_partials;
     workspace_ = cpu_memory(tile_bytes());
+    tallies_.resize(static_cast<std::size_t>(pool_.size()));
   }
   index tile_bytes() const noexcept { return pool_.size() * capacity_ * buffers_ * index{sizeof(float)}; }
 

@@ -6,9 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "zoadam/config.hpp"
+#include "zoadam/error.hpp"
 #include "zoadam/lane/mode.hpp"
 
 namespace zoadam::detail {
@@ -17,10 +18,18 @@ namespace zoadam::detail {
 /// changes a result: all sums have an order of their own.
 class thread_pool {
  public:
-  explicit thread_pool(int threads) : size_(threads < 1 ? 1 : threads), shared_(std::make_unique<shared>()) {
+  /// Errors: argument_error for fewer than 1.
+  explicit thread_pool(int threads) : size_(threads), shared_(std::make_unique<shared>()) {
+    ZOADAM_EXPECTS(threads >= 1, "cpu_backend", "the number of threads must be at least 1");
     for (int i = 1; i < size_; ++i) {
       shared_->threads.emplace_back([s = shared_.get(), i] { work(*s, i); });
     }
+  }
+  thread_pool(thread_pool&& from) noexcept : size_(std::exchange(from.size_, 1)), shared_(std::move(from.shared_)) {}
+  thread_pool& operator=(thread_pool&& from) noexcept {
+    std::swap(size_, from.size_);
+    std::swap(shared_, from.shared_);
+    return *this;
   }
   int size() const noexcept { return size_; }
 

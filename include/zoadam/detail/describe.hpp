@@ -12,6 +12,11 @@
 
 namespace zoadam::detail {
 
+/// By its bits, since -ffinite-math-only folds std::isfinite.
+constexpr bool finite(double d) noexcept {
+  return (std::bit_cast<std::uint64_t>(d) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+
 /// FNV-1a over bytes, 64 bits. Equal on every platform: numbers are hashed as 64-bit little-endian words.
 class hasher {
  public:
@@ -65,7 +70,7 @@ class namer {
   }
   template <std::integral Integer>
   static std::string number(Integer i) {
-    return std::to_string(i);
+    return static_cast<std::uint64_t>(i) == std::uint64_t{1} << 62 ? "never" : std::to_string(i);
   }
 
   std::string text_;

@@ -36,6 +36,8 @@ struct progress {
   std::int32_t updated = 0;        ///< this step changed the variance
   std::int32_t contributions = 0;  ///< workers that the last mean is over
   std::int32_t skipped = 0;        ///< workers with a bad gradient
+  std::int32_t defect = 0;         ///< devices: the header_field that differed, and whose; nothing runs after that
+  std::int32_t defect_rank = 0;
 };
 
 /// When the count of updates goes up.

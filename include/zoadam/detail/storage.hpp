@@ -56,7 +56,11 @@ class storage {
     view_.tensors = layout_.get();
   }
 
-  layout const& tensors() const noexcept { return *layout_; }
+  /// Errors: poisoned_error where the optimizer was moved from.
+  layout const& tensors() const {
+    if (!layout_) throw poisoned_error("zoadam: the optimizer was moved from");
+    return *layout_;
+  }
   zoadam::detail::view<fields>& view() noexcept { return view_; }
   zoadam::detail::view<fields> const& view() const noexcept { return view_; }
   template <std::size_t I>
@@ -78,11 +82,12 @@ class storage {
   }
 
   template <class Tag>
-  std::span<float const> values(Tag tag) const noexcept {
+  std::span<float const> values(Tag tag) const {
+    (void)tensors();
     return {view_.field[tag], static_cast<std::size_t>(size_[tag])};
   }
   template <class Tag>
-  std::span<float const> values(Tag tag, index t) const noexcept {
+  std::span<float const> values(Tag tag, index t) const {
     auto const first = static_cast<std::size_t>(layout_->first(t)),
                last = static_cast<std::size_t>(layout_->first(t + 1));
     if constexpr (std::is_same_v<Tag, at::parameter_t>) {
@@ -103,7 +108,7 @@ class storage {
 
   std::uint64_t parameter_hash(Backend const& backend) const {
     std::uint64_t h = 0;
-    for (index t = 0; t < layout_->size(); ++t) {
+    for (index t = 0; t < tensors().size(); ++t) {
       std::span<float const> const x = (*layout_)[t].parameter;
       h += backend.hash(x.data(), static_cast<index>(x.size()), layout_->first(t));
     }
@@ -111,6 +116,7 @@ class storage {
   }
   /// Adds the replica fields to a hash.
   std::uint64_t replica_hash(Backend const& backend, std::uint64_t h) const {
+    (void)tensors();
     for_each_tag(at_home<fields, home::replica>{},
                  [&](auto tag) { h = h * 0x100000001b3u + backend.hash(view_.field[tag], layout_->elements(), 0); });
     return h;

@@ -20,7 +20,7 @@ class window {
   static bool takes(double lr, std::vector<parameter_group> const& groups) noexcept {
     for (parameter_group const& g : groups) {
       double const rate = (f64(lr) * f64(g.lr_factor)).v;
-      if (lr > 0 && !(rate >= 0x1p-126 && rate <= 0x1p64)) return false;
+      if (lr > 0 && !(rate >= 0x1p-126 && rate <= 0x1p64 && rate * g.weight_decay <= 0x1p64)) return false;
     }
     return true;
   }
@@ -40,7 +40,7 @@ class window {
   /// Steps since the last exchange.
   index steps() const noexcept { return steps_; }
   /// Whether all of them had learning rate 0.
-  bool empty() const noexcept { return each_[0].gamma.v == 0; }
+  bool empty() const noexcept { return each_.empty() || each_[0].gamma.v == 0; }
   double gamma(std::size_t g) const noexcept { return each_[g].gamma.v; }
 
   group_numbers numbers(std::size_t g, double lr, parameter_group const& group) const noexcept {

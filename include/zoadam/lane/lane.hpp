@@ -101,9 +101,14 @@ concept lane = lane_mask<typename L::mask> && lane_memory<L> && lane_arithmetic<
   requires L::width >= 1 && L::width <= 16;
 };
 
-/// The lane type of an instruction set; undefined for sets that the translation unit is not compiled for.
+/// The lane type of an instruction set that the translation unit is compiled for.
 template <class Isa>
-struct lane_of;
+struct lane_of {
+  static_assert(sizeof(Isa) == 0,
+                "zoadam: this translation unit is not compiled for that instruction set: give the "
+                "compiler its flag (-mavx2; -mavx512f -mavx512bw -mavx512vl -mavx512dq)");
+  using type = void;
+};
 
 template <>
 struct lane_of<isa::scalar> {

@@ -69,6 +69,7 @@ class layout {
   static index product(std::vector<index> const& shape, index if_empty) noexcept {
     if (shape.empty()) return if_empty;
     index p = 1;
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) p = 0;
     for (index n : shape) {
       if (n < 0 || (n > 0 && p > (index{1} << 62) / n)) return -1;
       p *= n;
@@ -92,7 +93,7 @@ class layout {
         all.push_back({at, at + each.parameter.size() * width, t, parameter});
       };
       add(each.parameter.data(), 4, true);
-      if (each.gradient.data()) add(each.gradient.data(), each.gradient.type() == dtype::float32 ? 4 : 2, false);
+      if (each.gradient.size() > 0) add(each.gradient.data(), each.gradient.type() == dtype::float32 ? 4 : 2, false);
     }
     std::sort(all.begin(), all.end(), [](extent const& l, extent const& r) { return l.first < r.first; });
     // Gradients may be shared (they are read only); a parameter overlaps nothing.

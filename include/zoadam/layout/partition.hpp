@@ -20,7 +20,7 @@ struct piece {
   index payload;  ///< byte offset of its payload in the owner's message
 };
 
-/// The cut of one layout over n ranks for one quantizer: DESIGN section 3, "Chunks" and "Message for a run".
+/// The cut of one layout over n ranks for one quantizer: who owns which run, and what its message holds.
 ///
 /// A message is header | scales | payload. Rank j owns the j-th of n runs of ceil(units / n) units, a unit being one
 /// block, or 32 elements where groups are not blocks; late ranks may own less, or nothing.

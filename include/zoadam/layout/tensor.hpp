@@ -22,6 +22,10 @@ class gradient_view {
   gradient_view(std::vector<float> const& s) noexcept : gradient_view(std::span<float const>(s)) {}
   gradient_view(std::span<bfloat16 const> s) noexcept : gradient_view(s.data(), s.size(), dtype::bfloat16) {}
   gradient_view(std::span<float16 const> s) noexcept : gradient_view(s.data(), s.size(), dtype::float16) {}
+  gradient_view(std::span<bfloat16> s) noexcept : gradient_view(std::span<bfloat16 const>(s)) {}
+  gradient_view(std::span<float16> s) noexcept : gradient_view(std::span<float16 const>(s)) {}
+  gradient_view(std::vector<bfloat16> const& s) noexcept : gradient_view(std::span<bfloat16 const>(s)) {}
+  gradient_view(std::vector<float16> const& s) noexcept : gradient_view(std::span<float16 const>(s)) {}
 
   void const* data() const noexcept { return data_; }
   index size() const noexcept { return size_; }

@@ -16,7 +16,7 @@ enum class momentum_rule { replace, correct };
 /// Worker i sends z = D^p w with w = P a - x. Decoded magnitudes are limited to limit * Gamma * D^p.
 /// Then a <- P a - mean w, x <- a, and the momentum by rule; a window of one step always replaces it.
 ///
-/// Source: DESIGN section 1, "displacement".
+/// Source: 0/1 Adam, Algorithm 1, with the displacement from the anchor in place of the sum of momenta.
 template <power P = power::one, momentum_rule Rule = momentum_rule::correct>
 struct displacement : exchange_facts {
   static constexpr bool closes_window = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element formulas that several states share: DESIGN section 1, evaluated left to right as printed there.
+// Element formulas that several states share, evaluated left to right as written.
 #pragma once
 
 #include "zoadam/state/coefficients.hpp"
@@ -56,11 +56,17 @@ ZOADAM_INLINE auto own_variance(Registers const& r, Coefficients const& k) noexc
   return flush(k.own_beta2 * r[at::variance] + k.own_one_minus_beta2 * (g * g), smallest_variance);
 }
 
+/// x - step; a step of 0 leaves x as it is, -0 too, so that learning rate 0 moves nobody
+template <class Lane>
+ZOADAM_INLINE Lane moved(Lane x, Lane step) noexcept {
+  return select(nonzero(step), x - step, x);
+}
+
 /// x - lr (direction / D + weight_decay x); inactive elements only decay
 template <class Registers, class Coefficients, class Lane>
 ZOADAM_INLINE Lane stepped(Registers const& r, Lane direction, Coefficients const& k) noexcept {
   Lane const move = select(active(r), direction / denominator(r, k), Lane(0.0f));
-  return r[at::parameter] - k.lr * (move + k.weight_decay * r[at::parameter]);
+  return moved(r[at::parameter], k.lr * (move + k.weight_decay * r[at::parameter]));
 }
 
 }  // namespace formula

@@ -37,7 +37,8 @@ struct variance_update : exchange_facts {
 /// Moments whose variance follows its own schedule, and an exchange of Space (displacement, momentum_sum) when the
 /// sync policy says so. VarianceQuantizer: how the variance rounds travel (identity, or a 16-bit cast).
 ///
-/// Source: 0/1 Adam, Algorithm 1, in the order of DESIGN section 1.
+/// Source: 0/1 Adam, Algorithm 1, with the variance updated before its use and the momentum taking in the present
+/// gradient.
 template <class Space = displacement<>, quantizer VarianceQuantizer = identity_quantizer>
 struct frozen_variance_state {
   static_assert(
@@ -53,7 +54,10 @@ struct frozen_variance_state {
   doubling_interval variance_schedule{};
 
   constexpr void start(clock&) const noexcept {}
-  constexpr bool valid() const noexcept { return variance_schedule.valid(); }
+  constexpr char const* defect() const noexcept {
+    if (variance_schedule.kappa < 1) return "variance_schedule.kappa must be >= 1";
+    return variance_schedule.stop < 0 ? "variance_schedule.stop must be >= 0" : nullptr;
+  }
 
   template <class Quantizer, class Sync>
   constexpr auto program(Quantizer, Sync when) const {

@@ -31,7 +31,7 @@ struct gradient_mean : exchange_facts {
   };
 };
 
-/// parameter <- compressed mean of the gradients, by DESIGN section 3; errors are the only state.
+/// parameter <- compressed mean of the gradients, in two phases; errors are the only state.
 struct mean_state {
   using fields = zoadam::fields<>;
   using agreed = at::parameter_t;

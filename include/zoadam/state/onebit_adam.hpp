@@ -30,7 +30,9 @@ struct freeze_at {
   index step = 0;  ///< the last exact step; 0: the variance never changes, so a caller must set it
 
   constexpr void start(clock& c) const noexcept { c.frozen_at = step; }
-  constexpr bool valid() const noexcept { return step >= 1; }
+  constexpr char const* defect() const noexcept {
+    return step < 1 ? "freeze.step must be set, to 1 or more" : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("freeze_at", step);
@@ -51,7 +53,11 @@ struct freeze_when_settled {
     return c.frozen_at == never && c.step >= warmup && (c.step - warmup) % lag == 0;
   }
   constexpr void start(clock&) const noexcept {}
-  constexpr bool valid() const noexcept { return warmup >= 0 && lag >= 1 && ratio > 0; }
+  constexpr char const* defect() const noexcept {
+    if (warmup < 0) return "freeze.warmup must be >= 0";
+    if (lag < 1) return "freeze.lag must be >= 1";
+    return detail::finite(ratio) && ratio > 0 ? nullptr : "freeze.ratio must be finite and > 0";
+  }
   constexpr void observe(clock& c, double norm) const noexcept {
     if (c.statistic > 0 && norm >= ratio * c.statistic) c.frozen_at = c.step;
     c.statistic = norm;
@@ -121,7 +127,7 @@ struct onebit_adam_state {
   Freeze freeze{};
 
   constexpr void start(clock& c) const noexcept { freeze.start(c); }
-  constexpr bool valid() const noexcept { return freeze.valid(); }
+  constexpr char const* defect() const noexcept { return freeze.defect(); }
   constexpr void observe(clock& c, double value) const noexcept requires requires(Freeze f) { f.observe(c, value); }
   { freeze.observe(c, value); }
 

@@ -18,7 +18,7 @@ struct unmasked_step {
   }
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
-    r[at::parameter] = r[at::parameter] - k.lr * direction(r, k);
+    r[at::parameter] = formula::moved(r[at::parameter], k.lr * direction(r, k));
   }
 };
 
@@ -35,7 +35,7 @@ struct published_onebit_adam_state {
     c.step = 1;
     freeze.start(c);
   }
-  constexpr bool valid() const noexcept { return freeze.valid(); }
+  constexpr char const* defect() const noexcept { return freeze.defect(); }
 
   template <class Quantizer, class Sync>
   constexpr auto program(Quantizer, Sync) const {
@@ -85,7 +85,9 @@ struct aligned_local_steps {
     index const interval = doublings >= 62 || (index{1} << doublings) > longest ? longest : index{1} << doublings;
     return c.step % interval == 0;
   }
-  constexpr bool valid() const noexcept { return period >= 1 && longest >= 1; }
+  constexpr char const* defect() const noexcept {
+    return period < 1 ? "period must be >= 1" : longest < 1 ? "longest must be >= 1" : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("aligned_local_steps", period, longest);
@@ -176,9 +178,11 @@ struct published_zero_one_adam_state {
     c.step = 1;
     c.frozen_at = variance_freeze_step + 1;  // the first step beyond it still belongs to the warm-up
   }
-  constexpr bool valid() const noexcept {
-    return variance_freeze_step >= 1 && variance_freeze_step < never && variance_scaler >= 1 &&
-           variance_scaler < never;
+  constexpr char const* defect() const noexcept {
+    if (variance_freeze_step < 1 || variance_freeze_step >= never)
+      return "variance_freeze_step must be in [1, never)";
+    if (variance_scaler < 1 || variance_scaler >= never) return "variance_scaler must be in [1, never)";
+    return nullptr;
   }
 
   template <class Quantizer, class Sync>

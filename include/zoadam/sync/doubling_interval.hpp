@@ -20,7 +20,9 @@ struct doubling_interval {
     index const doublings = (c.count - 1) / kappa;
     return doublings < 62 && c.step - c.last >= (index{1} << doublings);
   }
-  constexpr bool valid() const noexcept { return kappa >= 1 && stop >= 0; }
+  constexpr char const* defect() const noexcept {
+    return kappa < 1 ? "kappa must be >= 1" : stop < 0 ? "stop must be >= 0" : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("doubling_interval", kappa, stop);

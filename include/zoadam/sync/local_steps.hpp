@@ -12,7 +12,9 @@ struct fixed_interval {
   index start = 0;
 
   constexpr bool due(clock const& c) const noexcept { return c.step - c.last >= (c.step > start ? interval : 1); }
-  constexpr bool valid() const noexcept { return interval >= 1 && start >= 0; }
+  constexpr char const* defect() const noexcept {
+    return interval < 1 ? "interval must be >= 1" : start < 0 ? "start must be >= 0" : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("fixed_interval", interval, start);
@@ -34,7 +36,12 @@ struct local_steps {
     return doublings >= 62 || (index{1} << doublings) > longest ? longest : index{1} << doublings;
   }
   constexpr bool due(clock const& c) const noexcept { return c.step - c.last >= interval(c.step); }
-  constexpr bool valid() const noexcept { return start >= 0 && period >= 1 && longest >= 1; }
+  constexpr char const* defect() const noexcept {
+    return start < 0     ? "start must be >= 0"
+           : period < 1  ? "period must be >= 1"
+           : longest < 1 ? "longest must be >= 1"
+                         : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("local_steps", start, period, longest);
@@ -58,7 +65,11 @@ struct learning_rate_interval {
     return n < longest ? n : longest;
   }
   constexpr bool due(clock const& c) const noexcept { return c.step - c.last >= interval(c); }
-  constexpr bool valid() const noexcept { return start >= 0 && longest >= 1 && longest < never; }
+  constexpr char const* defect() const noexcept {
+    return start < 0                         ? "start must be >= 0"
+           : longest < 1 || longest >= never ? "longest must be in [1, never)"
+                                             : nullptr;
+  }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("learning_rate_interval", start, longest);
