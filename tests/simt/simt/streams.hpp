@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "memory.hpp"
 
@@ -249,6 +250,7 @@ inline void shut_down(world& w) {
   lock.unlock();
   for (auto const& each : s.all) each->worker.join();
   lock.lock();
+  for (auto const step : w.after_reset) step();
   for (cudaEvent_t each : s.events) delete each;
   for (cudaGraph_t each : s.graphs) delete each;
   for (cudaGraphExec_t each : s.executables) delete each;

@@ -68,7 +68,7 @@ struct world {
 
   // What an extension (NCCL) adds to leaks and to a reset.
   std::vector<void (*)(std::vector<std::string>&)> leak_sources;
-  std::vector<void (*)()> reset_steps;
+  std::vector<void (*)()> reset_steps, after_reset;  // before and after the workers end
 
   // A mutex of its own: violations are found with and without the other one.
   std::mutex log_mutex;
