@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -110,8 +113,8 @@ class executor {
   int block_barrier(wait_for kind, bool predicate) {
     device_thread& self = threads_[current_];
     if (arrived_ > 0 && barrier_ != kind) {
-      fault(cudaErrorLaunchFailure, std::string("barrier divergence: arrives at ") + name_of(kind) +
-                                        " while others wait at " + name_of(barrier_));
+      fault(cudaErrorLaunchFailure, "barrier divergence: arrives at %s while others wait at %s", name_of(kind),
+            name_of(barrier_));
     }
     barrier_ = kind;
     self.waits = kind;
@@ -133,9 +136,9 @@ class executor {
     device_thread& self = threads_[current_];
     std::size_t const base = current_ / 32 * 32;
     if ((mask >> (current_ - base) & 1u) == 0)
-      fault(cudaErrorLaunchFailure, std::string("lane is not in the mask of its own ") + name_of(kind));
+      fault(cudaErrorLaunchFailure, "lane is not in the mask of its own %s", name_of(kind));
     if (kind == wait_for::shuffle && ((mask >> source & 1u) == 0 || base + source >= threads_.size()))
-      fault(cudaErrorLaunchFailure, "shuffle reads lane " + std::to_string(source) + ", which does not take part");
+      fault(cudaErrorLaunchFailure, "shuffle reads lane %u, which does not take part", source);
     self.waits = kind;
     self.mask = mask;
     self.value = value;
@@ -157,9 +160,14 @@ class executor {
   }
   unsigned lane() const { return static_cast<unsigned>(current_ % 32); }
 
-  /// Ends the whole grid; the fibers are abandoned where they are.
-  [[noreturn]] void fault(cudaError_t code, std::string what) {
-    set_fault(code, "thread " + text(threadIdx) + ": " + std::move(what));
+  /// Ends the whole grid; the fibers are abandoned where they are, so that callers must own nothing.
+  [[noreturn, gnu::format(printf, 3, 4)]] void fault(cudaError_t code, char const* format, ...) {
+    char what[200];
+    std::va_list values;
+    va_start(values, format);
+    std::vsnprintf(what, sizeof what, format, values);
+    va_end(values);
+    set_fault(code, "thread " + text(threadIdx) + ": " + what);
     switch_context(threads_[current_].on->place, scheduler_);
     __builtin_unreachable();
   }

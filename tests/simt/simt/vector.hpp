@@ -20,7 +20,7 @@ inline void check_aligned(void const* address) {
   asm volatile("" : "+r"(bits));
   if (bits % Align == 0) return;
   if (executor* device = executor::active())
-    device->fault(cudaErrorMisalignedAddress, "misaligned access of " + std::to_string(Align) + " bytes");
+    device->fault(cudaErrorMisalignedAddress, "misaligned access of %zu bytes", Align);
 }
 
 template <class T, std::size_t Align>
