@@ -343,9 +343,12 @@ TEST_CASE("capture and replay") {
     int x = 0;
     int* p = nullptr;
     std::function<cudaError_t()> const calls[] = {
-        [&] { return cudaStreamSynchronize(m.a); }, [&] { return cudaMallocAsync(&p, 4, m.a); },
-        [&] { return cudaMalloc(&p, 4); },          [&] { return cudaDeviceSynchronize(); },
-        [&] { return cudaStreamQuery(m.b); },       [&] { return cudaFree(m.device); },
+        [&] { return cudaStreamSynchronize(m.a); },
+        [&] { return cudaMallocAsync(&p, 4, m.a); },
+        [&] { return cudaMalloc(&p, 4); },
+        [&] { return cudaDeviceSynchronize(); },
+        [&] { return cudaStreamQuery(m.b); },
+        [&] { return cudaFree(m.device); },
         [&] { return cudaMemcpyAsync(&x, m.device, 4, cudaMemcpyDeviceToHost, m.a); }};
     for (int i = 0; auto const& call : calls) {
       if (i++ > 0) CHECK(cudaStreamBeginCapture(m.a, cudaStreamCaptureModeGlobal) == cudaSuccess);
@@ -381,29 +384,52 @@ TEST_CASE("every call can be made to fail, once, without acting") {
     cudaPointerAttributes attributes{};
     cudaStreamCaptureStatus status{};
     std::function<cudaError_t()> const steps[] = {
-        [&] { return cudaGetDeviceCount(&x); }, [&] { return cudaSetDevice(1); }, [&] { return cudaGetDevice(&x); },
+        [&] { return cudaGetDeviceCount(&x); },
+        [&] { return cudaSetDevice(1); },
+        [&] { return cudaGetDevice(&x); },
         [&] { return cudaDeviceGetAttribute(&x, cudaDevAttrWarpSize, 0); },
         [&] { return cudaFuncSetAttribute(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 1); },
         [&] { return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&x, add, 32, 0); },
-        [&] { return cudaStreamCreate(&s); }, [&] { return cudaMalloc(&p, 16); },
-        [&] { return cudaMallocHost(&q, 16); }, [&] { return cudaMallocAsync(&r, 16, s); },
-        [&] { return cudaPointerGetAttributes(&attributes, p); }, [&] { return cudaEventCreate(&e); },
-        [&] { return cudaEventCreate(&f); }, [&] { return cudaEventRecord(e, s); },
-        [&] { return cudaMemsetAsync(p, 0, 16, s); }, [&] { return cudaMemset(p, 0, 16); },
+        [&] { return cudaStreamCreate(&s); },
+        [&] { return cudaMalloc(&p, 16); },
+        [&] { return cudaMallocHost(&q, 16); },
+        [&] { return cudaMallocAsync(&r, 16, s); },
+        [&] { return cudaPointerGetAttributes(&attributes, p); },
+        [&] { return cudaEventCreate(&e); },
+        [&] { return cudaEventCreate(&f); },
+        [&] { return cudaEventRecord(e, s); },
+        [&] { return cudaMemsetAsync(p, 0, 16, s); },
+        [&] { return cudaMemset(p, 0, 16); },
         [&] { return simt::launch(add, 1, 4, 0, s, p, 1, std::size_t{4}); },
         [&] { return cudaMemcpyAsync(host, p, 16, cudaMemcpyDeviceToHost, s); },
-        [&] { return cudaMemcpy(host, p, 16, cudaMemcpyDeviceToHost); }, [&] { return cudaEventRecord(f, s); },
-        [&] { return cudaStreamWaitEvent(s, f, 0); }, [&] { return cudaLaunchHostFunc(s, [](void*) {}, nullptr); },
-        [&] { return cudaEventSynchronize(f); }, [&] { return cudaEventQuery(f); },
-        [&] { return cudaEventElapsedTime(&ms, e, f); }, [&] { return cudaStreamSynchronize(s); },
-        [&] { return cudaStreamQuery(s); }, [&] { return cudaDeviceSynchronize(); },
-        [&] { return cudaStreamGetFlags(s, &flags); }, [&] { return cudaStreamGetDevice(s, &x); },
+        [&] { return cudaMemcpy(host, p, 16, cudaMemcpyDeviceToHost); },
+        [&] { return cudaEventRecord(f, s); },
+        [&] { return cudaStreamWaitEvent(s, f, 0); },
+        [&] {
+          return cudaLaunchHostFunc(
+              s, [](void*) {}, nullptr);
+        },
+        [&] { return cudaEventSynchronize(f); },
+        [&] { return cudaEventQuery(f); },
+        [&] { return cudaEventElapsedTime(&ms, e, f); },
+        [&] { return cudaStreamSynchronize(s); },
+        [&] { return cudaStreamQuery(s); },
+        [&] { return cudaDeviceSynchronize(); },
+        [&] { return cudaStreamGetFlags(s, &flags); },
+        [&] { return cudaStreamGetDevice(s, &x); },
         [&] { return cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal); },
-        [&] { return cudaStreamIsCapturing(s, &status); }, [&] { return cudaStreamEndCapture(s, &g); },
-        [&] { return cudaGraphInstantiate(&exec, g); }, [&] { return cudaGraphLaunch(exec, s); },
-        [&] { return cudaGraphExecDestroy(exec); }, [&] { return cudaGraphDestroy(g); },
-        [&] { return cudaEventDestroy(e); }, [&] { return cudaEventDestroy(f); }, [&] { return cudaFreeAsync(r, s); },
-        [&] { return cudaFree(p); }, [&] { return cudaFreeHost(q); }, [&] { return cudaStreamDestroy(s); }};
+        [&] { return cudaStreamIsCapturing(s, &status); },
+        [&] { return cudaStreamEndCapture(s, &g); },
+        [&] { return cudaGraphInstantiate(&exec, g); },
+        [&] { return cudaGraphLaunch(exec, s); },
+        [&] { return cudaGraphExecDestroy(exec); },
+        [&] { return cudaGraphDestroy(g); },
+        [&] { return cudaEventDestroy(e); },
+        [&] { return cudaEventDestroy(f); },
+        [&] { return cudaFreeAsync(r, s); },
+        [&] { return cudaFree(p); },
+        [&] { return cudaFreeHost(q); },
+        [&] { return cudaStreamDestroy(s); }};
     for (auto const& step : steps)
       if (cudaError_t const code = step(); code != cudaSuccess) return code;
     return host[3] == 1 ? cudaSuccess : cudaErrorUnknown;
@@ -423,10 +449,10 @@ TEST_CASE("every call can be made to fail, once, without acting") {
     CHECK(simt::violations().empty());
     simt::reset();
   }
-  for (auto const& [name, count] : names) {
-    simt::fail_call(name, static_cast<int>(count), cudaErrorUnknown);
-    CHECK_MESSAGE(program() == cudaErrorUnknown, name);
-    CHECK(simt::calls(name) == count);
+  for (auto const& each : names) {
+    simt::fail_call(each.first, static_cast<int>(each.second), cudaErrorUnknown);
+    CHECK_MESSAGE(program() == cudaErrorUnknown, each.first);
+    CHECK(simt::calls(each.first) == each.second);
     simt::reset();
   }
 }

@@ -173,12 +173,16 @@ __global__ void some_skip_barrier(unsigned*) {
   if (threadIdx.x != 5) __syncthreads();
 }
 __global__ void different_barriers(unsigned*) {
-  if (threadIdx.x < 32) __syncthreads();
-  else __syncthreads_or(1);
+  if (threadIdx.x < 32)
+    __syncthreads();
+  else
+    __syncthreads_or(1);
 }
 __global__ void barrier_against_warp(unsigned*) {
-  if (threadIdx.x == 3) __syncthreads();
-  else __syncwarp();
+  if (threadIdx.x == 3)
+    __syncthreads();
+  else
+    __syncwarp();
 }
 __global__ void not_in_own_mask(unsigned* out) { out[0] = __ballot_sync(0xfu, 1); }
 __global__ void reads_absent_lane(unsigned* out) {

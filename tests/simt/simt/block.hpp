@@ -59,8 +59,8 @@ struct grid_shape {
 enum class wait_for { none, syncthreads, syncthreads_count, syncwarp, ballot, shuffle };
 
 inline char const* name_of(wait_for w) {
-  constexpr char const* names[] = {"nothing", "__syncthreads", "__syncthreads_count/and/or",
-                                   "__syncwarp", "a vote", "a shuffle"};
+  constexpr char const* names[] = {"nothing",    "__syncthreads", "__syncthreads_count/and/or",
+                                   "__syncwarp", "a vote",        "a shuffle"};
   return names[static_cast<int>(w)];
 }
 
@@ -221,8 +221,8 @@ class executor {
       if (!progress) report_divergence();
     }
     if (!fault_ && !shared_intact())
-      set_fault(cudaErrorIllegalAddress, "wrote outside of its " + std::to_string(shape_.shared_bytes) +
-                                             " bytes of dynamic shared memory");
+      set_fault(cudaErrorIllegalAddress,
+                "wrote outside of its " + std::to_string(shape_.shared_bytes) + " bytes of dynamic shared memory");
     if (fault_)
       for (std::unique_ptr<fiber>& each : fibers_) each->abandon();
     idle_.clear();
@@ -277,10 +277,10 @@ class executor {
       exited += threads_[i].done ? 1 : 0;
       if (!threads_[i].done && (first == threads_.size() || threads_[i].waits != threads_[first].waits)) first = i;
     }
-    set_fault(cudaErrorLaunchFailure, "thread " + text(indices_[first]) +
-                                          ": barrier divergence: waits at " + name_of(threads_[first].waits) +
-                                          " for threads that do not come (" + std::to_string(exited) + " of " +
-                                          std::to_string(threads_.size()) + " have exited)");
+    set_fault(cudaErrorLaunchFailure, "thread " + text(indices_[first]) + ": barrier divergence: waits at " +
+                                          name_of(threads_[first].waits) + " for threads that do not come (" +
+                                          std::to_string(exited) + " of " + std::to_string(threads_.size()) +
+                                          " have exited)");
   }
 
   void prepare_shared() {

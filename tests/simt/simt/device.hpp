@@ -115,11 +115,13 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize) {
 }
 
 template <class T>
-  requires simt::detail::atomic_integer<T> || std::is_floating_point_v<T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+requires simt::detail::atomic_integer<T> || std::is_floating_point_v<T> T atomicAdd(T* address,
+                                                                                    std::type_identity_t<T> value) {
   return simt::detail::atomically(address, [&](T old) {
-    if constexpr (std::is_same_v<T, int>) return static_cast<int>(static_cast<unsigned>(old) + static_cast<unsigned>(value));
-    else return old + value;
+    if constexpr (std::is_same_v<T, int>)
+      return static_cast<int>(static_cast<unsigned>(old) + static_cast<unsigned>(value));
+    else
+      return old + value;
   });
 }
 template <simt::detail::atomic_integer T>
@@ -143,8 +145,8 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
   return simt::detail::atomically(address, [&](T old) { return std::min(old, value); });
 }
 template <class T>
-  requires simt::detail::atomic_integer<T> || std::is_same_v<T, float>
-T atomicExch(T* address, std::type_identity_t<T> value) {
+requires simt::detail::atomic_integer<T> || std::is_same_v<T, float> T atomicExch(T* address,
+                                                                                  std::type_identity_t<T> value) {
   return simt::detail::atomically(address, [&](T) { return value; });
 }
 template <simt::detail::atomic_integer T>
@@ -156,6 +158,20 @@ inline void __threadfence() { std::atomic_signal_fence(std::memory_order_seq_cst
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
 [[noreturn]] inline void __trap() { simt::detail::device().fault(cudaErrorLaunchFailure, "__trap"); }
+
+#define SIMT_MINMAX(T)                             \
+  inline T min(T a, T b) { return b < a ? b : a; } \
+  inline T max(T a, T b) { return a < b ? b : a; }
+SIMT_MINMAX(int)
+SIMT_MINMAX(unsigned)
+SIMT_MINMAX(long) SIMT_MINMAX(unsigned long) SIMT_MINMAX(long long) SIMT_MINMAX(unsigned long long)
+#undef SIMT_MINMAX
+    inline float min(float a, float b) {
+  return fminf(a, b);
+}
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
 
 template <class T>
 T __ldg(T const* p) {

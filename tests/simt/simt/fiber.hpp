@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <new>
 
-#if !defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SIMT_UCONTEXT)
+#define SIMT_OWN_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 
@@ -34,7 +36,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#if defined(__x86_64__)
+#if defined(SIMT_OWN_SWITCH)
 // Saves the callee-saved registers on the stack and the stack pointer in *save, then continues at load.
 extern "C" void simt_switch_stack(void** save, void* load);
 asm(R"(
@@ -67,7 +69,7 @@ namespace simt {
 
 /// Where a fiber, or the thread that runs them, continues.
 struct context {
-#if defined(__x86_64__)
+#if defined(SIMT_OWN_SWITCH)
   void* stack_pointer = nullptr;
 #else
   ucontext_t machine;
@@ -85,7 +87,7 @@ struct context {
 #if defined(SIMT_TSAN)
   __tsan_switch_to_fiber(to.shadow, 0);
 #endif
-#if defined(__x86_64__)
+#if defined(SIMT_OWN_SWITCH)
   simt_switch_stack(&from.stack_pointer, to.stack_pointer);
 #else
   swapcontext(&from.machine, &to.machine);
@@ -133,7 +135,7 @@ class fiber {
 #if defined(SIMT_TSAN)
     place.shadow = __tsan_create_fiber(0);
 #endif
-#if defined(__x86_64__)
+#if defined(SIMT_OWN_SWITCH)
     void** top = reinterpret_cast<void**>(static_cast<char*>(memory_) + guard_bytes + stack_bytes);
     *--top = nullptr;  // entry's return address, which also aligns its frame
     *--top = reinterpret_cast<void*>(entry);

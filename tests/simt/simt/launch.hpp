@@ -10,8 +10,8 @@
 
 #include "streams.hpp"
 
-#define SIMT_ENTER                                                                                            \
-  simt::world_lock lock(simt::the_world().mutex);                                                             \
+#define SIMT_ENTER                                \
+  simt::world_lock lock(simt::the_world().mutex); \
   if (cudaError_t const refused = simt::enter(lock, __func__); refused != cudaSuccess) return simt::leave(refused)
 
 namespace simt {
@@ -42,7 +42,7 @@ inline cudaError_t check_shape(world_lock const&, grid_shape const& g, void cons
   auto const& limits = the_world().dynamic_shared_limit;
   auto const limit = limits.find({kernel, device});
   return g.shared_bytes <= (limit == limits.end() ? default_dynamic_shared : limit->second) ? cudaSuccess
-                                                                                           : cudaErrorInvalidValue;
+                                                                                            : cudaErrorInvalidValue;
 }
 
 /// Puts a kernel into a stream, arguments copied by value. Injected failures know it as cudaLaunchKernel.

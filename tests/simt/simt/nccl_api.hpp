@@ -4,24 +4,34 @@
 
 #include "nccl_world.hpp"
 
-#define SIMT_ENTER_NCCL                                                                                        \
-  simt::world_lock lock(simt::the_world().mutex);                                                              \
-  if (ncclResult_t const refused = simt::enter_nccl(lock, __func__); refused != ncclSuccess) return simt::fail(refused)
-#define SIMT_COMMUNICATOR(comm)                                                                            \
+#define SIMT_ENTER_NCCL                                                                      \
+  simt::world_lock lock(simt::the_world().mutex);                                            \
+  if (ncclResult_t const refused = simt::enter_nccl(lock, __func__); refused != ncclSuccess) \
+  return simt::fail(refused)
+#define SIMT_COMMUNICATOR(comm)                                                                  \
   if (ncclResult_t const wrong = simt::check_communicator(__func__, comm); wrong != ncclSuccess) \
   return simt::fail(wrong)
 
 inline char const* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
-    case ncclSuccess: return "no error";
-    case ncclUnhandledCudaError: return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
-    case ncclSystemError: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
-    case ncclInternalError: return "internal error - please report this issue to the NCCL developers";
-    case ncclInvalidArgument: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-    case ncclInvalidUsage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
-    case ncclRemoteError: return "remote process exited or there was a network error";
-    case ncclInProgress: return "NCCL operation in progress";
-    case ncclNumResults: break;
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError:
+      return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError:
+      return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument:
+      return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage:
+      return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    case ncclNumResults:
+      break;
   }
   return "unknown result code";
 }

@@ -28,7 +28,9 @@ struct split_round {
 /// Ranks that share a communicator.
 struct clique {
   explicit clique(int n)
-      : size(n), members(static_cast<std::size_t>(n)), mail(static_cast<std::size_t>(n) * static_cast<std::size_t>(n)) {}
+      : size(n),
+        members(static_cast<std::size_t>(n)),
+        mail(static_cast<std::size_t>(n) * static_cast<std::size_t>(n)) {}
   std::deque<std::shared_ptr<message>>& box(int from, int to) {
     return mail[static_cast<std::size_t>(from * size + to)];
   }
@@ -242,10 +244,12 @@ inline bool const nccl_registered = [] {
     for (ncclComm_t c : the_nccl().live) found.push_back("communicator of rank " + std::to_string(c->rank));
   });
   the_world().reset_steps.push_back([] {
-    nccl_group& group = this_group();
-    if (group.depth > 0) violation("a group is open at a reset: ncclGroupEnd is missing");
-    group.depth = 0;
-    group.batches.clear(), group.fresh.clear();
+    if (!the_world().ending) {
+      nccl_group& group = this_group();
+      if (group.depth > 0) violation("a group is open at a reset: ncclGroupEnd is missing");
+      group.depth = 0;
+      group.batches.clear(), group.fresh.clear();
+    }
     for (auto const& c : the_nccl().all) abort(c.get());
     the_nccl().live.clear(), the_nccl().by_id.clear();
     the_nccl().patience = std::chrono::milliseconds(10000);

@@ -72,21 +72,51 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int d
   if (device < 0 || static_cast<std::size_t>(device) >= simt::the_world().devices.size())
     return simt::leave(cudaErrorInvalidDevice);
   switch (attr) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = int{simt::default_dynamic_shared}; return cudaSuccess;
-    case cudaDevAttrWarpSize: *value = warpSize; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = simt::the_world().multiprocessors; return cudaSuccess;
-    case cudaDevAttrIntegrated: *value = 0; return cudaSuccess;
-    case cudaDevAttrConcurrentKernels: *value = 1; return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; return cudaSuccess;
-    case cudaDevAttrUnifiedAddressing: *value = 1; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int{simt::most_dynamic_shared}; return cudaSuccess;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; return cudaSuccess;
-    case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; return cudaSuccess;
-    case cudaDevAttrMemoryPoolsSupported: *value = 1; return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = 1024;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = int{simt::default_dynamic_shared};
+      return cudaSuccess;
+    case cudaDevAttrWarpSize:
+      *value = warpSize;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = simt::the_world().multiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrIntegrated:
+      *value = 0;
+      return cudaSuccess;
+    case cudaDevAttrConcurrentKernels:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = 2048;
+      return cudaSuccess;
+    case cudaDevAttrUnifiedAddressing:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 * 1024;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = int{simt::most_dynamic_shared};
+      return cudaSuccess;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      *value = 32;
+      return cudaSuccess;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      *value = 1024;
+      return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = 1;
+      return cudaSuccess;
   }
   return simt::leave(cudaErrorInvalidValue);
 }

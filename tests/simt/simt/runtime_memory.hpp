@@ -5,10 +5,10 @@
 #include "runtime_device.hpp"
 
 // A release happens on a failed device too, and returns its error.
-#define SIMT_ENTER_RELEASE                                                                        \
-  simt::world_lock lock(simt::the_world().mutex);                                                 \
-  if (cudaError_t const refused = simt::enter(lock, __func__, true); refused != cudaSuccess)      \
-    return simt::leave(refused)
+#define SIMT_ENTER_RELEASE                                                                   \
+  simt::world_lock lock(simt::the_world().mutex);                                            \
+  if (cudaError_t const refused = simt::enter(lock, __func__, true); refused != cudaSuccess) \
+  return simt::leave(refused)
 
 namespace simt {
 
@@ -109,8 +109,8 @@ cudaError_t cudaMalloc(T** devPtr, std::size_t size) {
   return cudaMalloc(reinterpret_cast<void**>(devPtr), size);
 }
 template <class T>
-cudaError_t cudaMallocHost(T** ptr, std::size_t size, unsigned flags = 0) {
-  return cudaHostAlloc(reinterpret_cast<void**>(ptr), size, flags);
+cudaError_t cudaMallocHost(T** ptr, std::size_t size, unsigned = 0) {
+  return cudaMallocHost(reinterpret_cast<void**>(ptr), size);
 }
 template <class T>
 cudaError_t cudaHostAlloc(T** ptr, std::size_t size, unsigned flags) {

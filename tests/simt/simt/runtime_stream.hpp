@@ -7,10 +7,10 @@
 #define SIMT_RESOLVE(s, handle)                                   \
   CUstream_st* const s = simt::resolve(lock, __func__, (handle)); \
   if (s == nullptr) return simt::leave(cudaErrorInvalidResourceHandle)
-#define SIMT_CHECK_HANDLE(known, handle, kind)                                  \
-  if (!simt::the_streams().known.contains(handle)) {                            \
-    simt::violation(std::string(__func__) + ": destroyed or unknown " + kind);  \
-    return simt::leave(cudaErrorInvalidResourceHandle);                         \
+#define SIMT_CHECK_HANDLE(known, handle, kind)                                 \
+  if (!simt::the_streams().known.contains(handle)) {                           \
+    simt::violation(std::string(__func__) + ": destroyed or unknown " + kind); \
+    return simt::leave(cudaErrorInvalidResourceHandle);                        \
   }
 
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned flags) {
@@ -77,19 +77,28 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void
   return simt::leave(simt::enqueue(lock, *s, {call}));
 }
 
+namespace simt {
+inline cudaError_t create_event(world_lock const&, cudaEvent_t* event, unsigned flags) {
+  if (event == nullptr || flags > 7) return leave(cudaErrorInvalidValue);
+  *event = new CUevent_st;
+  (*event)->device = this_thread().device;
+  (*event)->flags = flags;
+  the_streams().events.insert(*event);
+  return cudaSuccess;
+}
+}  // namespace simt
+
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   SIMT_ENTER;
-  if (event == nullptr || flags > 7) return simt::leave(cudaErrorInvalidValue);
-  *event = new CUevent_st;
-  (*event)->device = simt::this_thread().device;
-  (*event)->flags = flags;
-  simt::the_streams().events.insert(*event);
-  return cudaSuccess;
+  return simt::create_event(lock, event, flags);
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags) {
   return cudaEventCreateWithFlags(event, flags);
 }
-inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  SIMT_ENTER;
+  return simt::create_event(lock, event, cudaEventDefault);
+}
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   SIMT_ENTER_RELEASE;
   SIMT_CHECK_HANDLE(events, event, "event")
@@ -156,9 +165,8 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
     return cudaSuccess;
   }
   if (s->captured_by)
-    return simt::leave(event->recorded
-                           ? simt::refuse_in_capture(s->captured_by, cudaErrorStreamCaptureIsolation)
-                           : cudaSuccess);
+    return simt::leave(event->recorded ? simt::refuse_in_capture(s->captured_by, cudaErrorStreamCaptureIsolation)
+                                       : cudaSuccess);
   if (!event->recorded) return cudaSuccess;
   return simt::leave(simt::enqueue(lock, *s, {[m = event->recorded] {
                                      simt::world_lock inner(simt::the_world().mutex);

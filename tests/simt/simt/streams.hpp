@@ -130,13 +130,14 @@ inline std::shared_ptr<marker> push_marker(world_lock const& lock, CUstream_st& 
   auto m = std::make_shared<marker>();
   m->stream = &s;
   m->position = s.enqueued + 1;
-  push(lock, s, {[m] {
-                   world_lock const inner(the_world().mutex);
-                   m->done = true;
-                   m->time = std::chrono::steady_clock::now();
-                   the_world().progress.notify_all();
-                 },
-                 true});
+  push(lock, s,
+       {[m] {
+          world_lock const inner(the_world().mutex);
+          m->done = true;
+          m->time = std::chrono::steady_clock::now();
+          the_world().progress.notify_all();
+        },
+        true});
   return m;
 }
 inline void wait(world_lock& lock, marker const& m) {
@@ -145,9 +146,9 @@ inline void wait(world_lock& lock, marker const& m) {
 }
 inline void push_wait(world_lock const& lock, CUstream_st& s, std::shared_ptr<marker> m) {
   push(lock, s, {[m] {
-                   world_lock inner(the_world().mutex);
-                   wait(inner, *m);
-                 }});
+         world_lock inner(the_world().mutex);
+         wait(inner, *m);
+       }});
 }
 /// Waits for all that is in the stream now.
 inline void drain(world_lock& lock, CUstream_st& s) {

@@ -58,6 +58,7 @@ struct world {
   std::mutex mutex;
   std::condition_variable progress;
   std::uint64_t epoch = 1;
+  bool ending = false;  // the program ends; what threads kept is gone
   std::vector<device_state> devices{std::vector<device_state>(2)};
   cudaError_t driver_error = cudaSuccess;
   std::size_t memory_per_device = std::size_t{1} << 40;
@@ -80,7 +81,10 @@ void shut_down(world& w);  // in streams.hpp
 inline world& the_world() {
   struct holder {
     world w;
-    ~holder() { shut_down(w); }
+    ~holder() {
+      w.ending = true;
+      shut_down(w);
+    }
   };
   static holder own;
   return own.w;
