@@ -164,7 +164,8 @@ inline void __threadfence_system() { __threadfence(); }
   inline T max(T a, T b) { return a < b ? b : a; }
 SIMT_MINMAX(int)
 SIMT_MINMAX(unsigned)
-SIMT_MINMAX(long) SIMT_MINMAX(unsigned long) SIMT_MINMAX(long long) SIMT_MINMAX(unsigned long long)
+SIMT_MINMAX(long)
+SIMT_MINMAX(unsigned long) SIMT_MINMAX(long long) SIMT_MINMAX(unsigned long long)
 #undef SIMT_MINMAX
     inline float min(float a, float b) {
   return fminf(a, b);

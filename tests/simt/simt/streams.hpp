@@ -14,17 +14,18 @@ namespace simt {
 /// When workers run what is queued: at once, or not before somebody waits for it (which shows a missing wait).
 enum class stream_order { eager, lazy };
 
-struct operation {
-  std::function<void()> run;
-  bool always = false;  // also on a device that failed
-};
-
 /// A position in a stream that others wait for.
 struct marker {
   bool done = false;
   CUstream_st* stream = nullptr;
   std::uint64_t position = 0;
   std::chrono::steady_clock::time_point time;
+};
+
+struct operation {
+  std::function<void()> run;
+  bool always = false;  // also on a device that failed
+  std::shared_ptr<marker> reached{};
 };
 
 struct capture {
@@ -99,9 +100,13 @@ inline void work(CUstream_st& s) {
     s.queue.pop_front();
     bool const dead = device_of(s.device).fault != cudaSuccess || device_of(s.device).sticky != cudaSuccess;
     lock.unlock();
-    if (!dead || next.always) next.run();
+    if (next.run && (!dead || next.always)) next.run();
     next.run = nullptr;
     lock.lock();
+    if (next.reached) {
+      next.reached->done = true;
+      next.reached->time = std::chrono::steady_clock::now();
+    }
     ++s.executed;
     w.progress.notify_all();
   }
@@ -130,14 +135,7 @@ inline std::shared_ptr<marker> push_marker(world_lock const& lock, CUstream_st& 
   auto m = std::make_shared<marker>();
   m->stream = &s;
   m->position = s.enqueued + 1;
-  push(lock, s,
-       {[m] {
-          world_lock const inner(the_world().mutex);
-          m->done = true;
-          m->time = std::chrono::steady_clock::now();
-          the_world().progress.notify_all();
-        },
-        true});
+  push(lock, s, {nullptr, false, m});
   return m;
 }
 inline void wait(world_lock& lock, marker const& m) {

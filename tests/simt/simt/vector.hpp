@@ -69,14 +69,14 @@ struct vector4 {
 
 }  // namespace simt
 
-#define SIMT_VECTORS(X)                                                                                         \
-  X(2, char, signed char, 2)                                                                                    \
-  X(2, uchar, unsigned char, 2)                                                                                 \
-  X(2, short, short, 4) X(2, ushort, unsigned short, 4) X(2, int, int, 8) X(2, uint, unsigned, 8)               \
-      X(2, float, float, 8) X(2, double, double, 16) X(2, longlong, long long, 16)                              \
-          X(2, ulonglong, unsigned long long, 16) X(4, char, signed char, 4) X(4, uchar, unsigned char, 4)      \
-              X(4, short, short, 8) X(4, ushort, unsigned short, 8) X(4, int, int, 16) X(4, uint, unsigned, 16) \
-                  X(4, float, float, 16)
+#define SIMT_VECTORS(X)                                                                              \
+  X(2, char, signed char, 2)                                                                         \
+  X(2, uchar, unsigned char, 2)                                                                      \
+  X(2, short, short, 4)                                                                              \
+  X(2, ushort, unsigned short, 4) X(2, int, int, 8) X(2, uint, unsigned, 8) X(2, float, float, 8)    \
+      X(2, double, double, 16) X(2, longlong, long long, 16) X(2, ulonglong, unsigned long long, 16) \
+          X(4, char, signed char, 4) X(4, uchar, unsigned char, 4) X(4, short, short, 8)             \
+              X(4, ushort, unsigned short, 8) X(4, int, int, 16) X(4, uint, unsigned, 16) X(4, float, float, 16)
 #define SIMT_ARGUMENTS2(T) T x, T y
 #define SIMT_ARGUMENTS4(T) T x, T y, T z, T w
 #define SIMT_VALUES2 x, y
