@@ -165,11 +165,11 @@ inline void __threadfence_system() { __threadfence(); }
 SIMT_MINMAX(int)
 SIMT_MINMAX(unsigned)
 SIMT_MINMAX(long)
-SIMT_MINMAX(unsigned long) SIMT_MINMAX(long long) SIMT_MINMAX(unsigned long long)
+SIMT_MINMAX(unsigned long)
+SIMT_MINMAX(long long)
+SIMT_MINMAX(unsigned long long)
 #undef SIMT_MINMAX
-    inline float min(float a, float b) {
-  return fminf(a, b);
-}
+inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }

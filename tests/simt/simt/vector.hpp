@@ -69,20 +69,27 @@ struct vector4 {
 
 }  // namespace simt
 
-#define SIMT_VECTORS(X)                                                                              \
-  X(2, char, signed char, 2)                                                                         \
-  X(2, uchar, unsigned char, 2)                                                                      \
-  X(2, short, short, 4)                                                                              \
-  X(2, ushort, unsigned short, 4) X(2, int, int, 8) X(2, uint, unsigned, 8) X(2, float, float, 8)    \
-      X(2, double, double, 16) X(2, longlong, long long, 16) X(2, ulonglong, unsigned long long, 16) \
-          X(4, char, signed char, 4) X(4, uchar, unsigned char, 4) X(4, short, short, 8)             \
-              X(4, ushort, unsigned short, 8) X(4, int, int, 16) X(4, uint, unsigned, 16) X(4, float, float, 16)
-#define SIMT_ARGUMENTS2(T) T x, T y
-#define SIMT_ARGUMENTS4(T) T x, T y, T z, T w
-#define SIMT_VALUES2 x, y
-#define SIMT_VALUES4 x, y, z, w
-#define SIMT_DEFINE_VECTOR(n, name, T, align) \
-  using name##n = simt::vector##n<T, align>;  \
-  inline name##n make_##name##n(SIMT_ARGUMENTS##n(T)) { return name##n(SIMT_VALUES##n); }
-SIMT_VECTORS(SIMT_DEFINE_VECTOR)
-#undef SIMT_DEFINE_VECTOR
+#define SIMT_VECTOR2(name, T, align)       \
+  using name##2 = simt::vector2<T, align>; \
+  inline name##2 make_##name##2(T x, T y) { return name##2(x, y); }
+#define SIMT_VECTOR4(name, T, align)       \
+  using name##4 = simt::vector4<T, align>; \
+  inline name##4 make_##name##4(T x, T y, T z, T w) { return name##4(x, y, z, w); }
+
+SIMT_VECTOR2(char, signed char, 2)
+SIMT_VECTOR2(uchar, unsigned char, 2)
+SIMT_VECTOR2(short, short, 4)
+SIMT_VECTOR2(ushort, unsigned short, 4)
+SIMT_VECTOR2(int, int, 8)
+SIMT_VECTOR2(uint, unsigned, 8)
+SIMT_VECTOR2(float, float, 8)
+SIMT_VECTOR2(double, double, 16)
+SIMT_VECTOR2(longlong, long long, 16)
+SIMT_VECTOR2(ulonglong, unsigned long long, 16)
+SIMT_VECTOR4(char, signed char, 4)
+SIMT_VECTOR4(uchar, unsigned char, 4)
+SIMT_VECTOR4(short, short, 8)
+SIMT_VECTOR4(ushort, unsigned short, 8)
+SIMT_VECTOR4(int, int, 16)
+SIMT_VECTOR4(uint, unsigned, 16)
+SIMT_VECTOR4(float, float, 16)
