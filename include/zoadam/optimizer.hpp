@@ -347,27 +347,22 @@ class optimizer {
     detail::outgoing<up_type, what::carries_gradient> out{&p.up, outbox, nullptr};
     if constexpr (detail::needs_carry<up_type>) out.carry = view.field[at::worker_error_t<what>{}];
     backend_.template run<typename Segment::template into<Form>>(view, in, out);
-    backend_.write_headers_up(view, header, what::carries_gradient, p.up.offsets(), outbox);
+    backend_.write_headers_up(view, header, what::carries_gradient, p.up, outbox);
     link_.all_to_all(p.up.offsets(), outbox, inbox);
 
-    backend_.read_headers_up(view, header, link_.size(), offset(p.up, me + 1) - offset(p.up, me), inbox);
+    backend_.read_headers_up(view, header, p.up, me, inbox);
     float* carry = nullptr;
     if constexpr (detail::needs_carry<down_type>) carry = view.field[at::owner_error_t<what>{}];
     backend_.template own<Form>(view, p.up, p.down, me, inbox, result, carry);
     backend_.write_header_down(view, header, result);
     link_.all_gather(p.down.offsets(), result, outbox);
-    backend_.read_headers_down(view, header, p.down.offsets(), outbox);
+    backend_.read_headers_down(view, header, p.down, outbox);
 
     report_.payload_bytes += p.up.payload_bytes();
     if constexpr (!what::variance_only) report_.exchanged = true;
     if constexpr (what::advances_variance) refresh(detail::advance::if_contributed);
     proceed.template operator()<detail::segment<Form, detail::nothing>>(
         detail::incoming<down_type, what::carries_gradient>{&p.down, outbox});
-  }
-
-  template <class Cut>
-  static index offset(Cut const& cut, int j) noexcept {
-    return cut.offsets()[static_cast<std::size_t>(j)];
   }
 
   message_header make_header(std::size_t stage) const noexcept {

@@ -64,32 +64,31 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
 
   /// Headers of an exchange: in front of every message up, of this owner's message down; and those received, which
   /// must equal this rank's own. Errors: mismatch_error.
-  template <class View>
-  void write_headers_up(View const& view, message_header const& mine, bool carries_gradient,
-                        std::span<index const> offsets, std::byte* messages) noexcept {
+  template <class View, class Cut>
+  void write_headers_up(View const& view, message_header const& mine, bool carries_gradient, Cut const& cut,
+                        std::byte* messages) noexcept {
     message_header const h = detail::header_up(mine, *view.now, carries_gradient);
-    for (std::size_t j = 0; j + 1 < offsets.size(); ++j) detail::write_header(messages + offsets[j], h);
+    for (int j = 0; j < cut.ranks(); ++j) detail::write_header(messages + offset(cut, j), h);
   }
-  template <class View>
-  void read_headers_up(View const& view, message_header const& mine, int ranks, index stride,
+  template <class View, class Cut>
+  void read_headers_up(View const& view, message_header const& mine, Cut const& cut, int me,
                        std::byte const* messages) {
+    index const stride = offset(cut, me + 1) - offset(cut, me);
     view.now->contributions = view.now->skipped = 0;
-    for (int i = 0; i < ranks; ++i) {
-      detail::expect_same(
-          detail::take_header_up(*view.now, view.contributes[i], detail::read_header(messages + i * stride), mine),
-          i);
+    for (int i = 0; i < cut.ranks(); ++i) {
+      message_header const theirs = detail::read_header(messages + i * stride);
+      detail::expect_same(detail::take_header_up(*view.now, view.contributes[i], theirs, mine), i);
     }
   }
   template <class View>
   void write_header_down(View const& view, message_header const& mine, std::byte* message) noexcept {
     detail::write_header(message, detail::header_down(mine, *view.now));
   }
-  template <class View>
-  void read_headers_down(View const& view, message_header const& mine, std::span<index const> offsets,
-                         std::byte const* messages) {
-    for (std::size_t j = 0; j + 1 < offsets.size(); ++j) {
-      detail::expect_same(detail::check_header_down(*view.now, detail::read_header(messages + offsets[j]), mine),
-                          static_cast<int>(j));
+  template <class View, class Cut>
+  void read_headers_down(View const& view, message_header const& mine, Cut const& cut, std::byte const* messages) {
+    for (int j = 0; j < cut.ranks(); ++j) {
+      message_header const theirs = detail::read_header(messages + offset(cut, j));
+      detail::expect_same(detail::check_header_down(*view.now, theirs, mine), j);
     }
   }
 
@@ -163,7 +162,7 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   template <class Form, class Up, class Down, class View>
   void own(View const& view, partition<Up> const& up, partition<Down> const& down, int me, std::byte const* received,
            std::byte* message, float* carry) {
-    index const stride = up.offsets()[static_cast<std::size_t>(me) + 1] - up.offsets()[static_cast<std::size_t>(me)];
+    index const stride = offset(up, me + 1) - offset(up, me);
     counted_.clear();
     for (int i = 0; i < up.ranks(); ++i) {
       if (view.contributes[i]) counted_.push_back(received + i * stride);
@@ -255,9 +254,7 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   static std::uint64_t hash(float const* x, index n, index at) noexcept {
     std::uint64_t sum = 0;
     for (index i = 0; i < n; ++i) {
-      std::uint64_t h = std::bit_cast<std::uint32_t>(x[i]) + static_cast<std::uint64_t>(at + i) * 0x9e3779b97f4a7c15u;
-      h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-      sum += h ^ (h >> 32);
+      sum += detail::hash_of_element(std::bit_cast<std::uint32_t>(x[i]), at + i);
     }
     return sum;
   }
@@ -267,6 +264,11 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   }
 
  private:
+  template <class Cut>
+  static index offset(Cut const& cut, int rank) noexcept {
+    return cut.offsets()[static_cast<std::size_t>(rank)];
+  }
+
   using tiles = detail::cpu_tiles<Isa>;
   using tiles::buffer, tiles::pool_, tiles::smaller, tiles::tally_of;
 

@@ -52,6 +52,13 @@ struct no_messages {
   static constexpr bool optional = false;
 };
 
+/// The term of one float32 in the hash of replicas, by its bits and its flat position.
+ZOADAM_INLINE std::uint64_t hash_of_element(std::uint32_t bits, index at) noexcept {
+  std::uint64_t h = bits + static_cast<std::uint64_t>(at) * 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+  return h ^ (h >> 32);
+}
+
 /// What a loop counts besides computing.
 struct tally {
   index active = 0;
@@ -71,6 +78,8 @@ inline constexpr bool blockwise = (block_of<Quantizer> > 0);
 /// Whether a group is encoded right after it was computed, in one pass over memory.
 template <class Quantizer>
 inline constexpr bool single_pass = !Quantizer::has_scale || block_of<Quantizer> > 0;
+template <>
+inline constexpr bool single_pass<void> = false;
 template <class Quantizer>
 inline constexpr bool needs_carry = Quantizer::compensated || !single_pass<Quantizer>;
 /// Elements of a tile.

@@ -64,6 +64,17 @@ template <class Quantizer>
 concept encodes_parts = (Quantizer::has_scale || detail::block_size<typename Quantizer::groups> > 0 ||
                          32 * Quantizer::payload_bytes(1) == Quantizer::payload_bytes(32));
 
+/// A code of 1, 16 or 32 bits per element, independent of its neighbours: what devices write. One-bit codes lie in
+/// little-endian 32-bit words, wider ones one after another; encode() and decode() say the same.
+template <class Quantizer>
+concept elementwise = requires(f32 x, std::uint32_t code) {
+  requires Quantizer::code_bits == 1 || Quantizer::code_bits == 16 || Quantizer::code_bits == 32;
+  { Quantizer::code(x) }
+  noexcept->std::same_as<std::uint32_t>;
+  { Quantizer::value(code, x) }
+  noexcept->std::same_as<f32>;
+};
+
 template <class Quantizer>
 concept quantizer = policy<Quantizer> && has_groups<Quantizer> && sizes_payload<Quantizer> && says_scale<Quantizer> &&
     says_compensated<Quantizer> && encodes<Quantizer> && decodes<Quantizer> && encodes_parts<Quantizer>;

@@ -21,6 +21,8 @@ struct stage_plan {
 
 template <class What, class When, class Up, class Down>
 struct stage_plan<exchange<What, When, Up, Down>> {
+  using up_type = Up;
+  using down_type = Down;
   using worker = at::worker_error_t<What>;
   using owner = at::owner_error_t<What>;
   using fields =

@@ -47,6 +47,7 @@ struct subtract_<tags<A, As...>, B, tags<Rs...>> {
 template <class A, class B>
 using subtract = typename subtract_<A, B>::type;
 
+ZOADAM_CALLS_ANYTHING
 template <class... Tags, class F>
 ZOADAM_HOST_DEVICE constexpr void for_each_tag(tags<Tags...>, [[maybe_unused]] F f) {
   (f(Tags{}), ...);

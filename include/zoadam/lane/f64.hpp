@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "zoadam/config.hpp"
+#include "zoadam/lane/f32.hpp"
 
 namespace zoadam {
 namespace detail {
@@ -106,6 +106,14 @@ struct f64 {
 
   f64() = default;
   ZOADAM_INLINE explicit f64(double x) noexcept : v(detail::opaque(x)) {}
+  /// Exact.
+  ZOADAM_INLINE explicit f64(f32 x) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm("cvt.f64.f32 %0, %1;" : "=d"(v) : "f"(x.v));
+#else
+    v = detail::opaque(static_cast<double>(x.v));
+#endif
+  }
 
   ZOADAM_INLINE explicit operator double() const noexcept { return v; }
   ZOADAM_INLINE double to_double() const noexcept { return v; }

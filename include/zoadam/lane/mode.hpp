@@ -17,15 +17,15 @@ namespace zoadam {
 class floating_point_mode {
  public:
 #if defined(__SSE2__)
-  ZOADAM_INLINE floating_point_mode() noexcept {
+  ZOADAM_HOST_INLINE floating_point_mode() noexcept {
     std::uint32_t const standard = 0x1f80;
     asm volatile("stmxcsr %0" : "=m"(saved_) : : "memory");
     asm volatile("ldmxcsr %0" : : "m"(standard) : "memory");
   }
-  ZOADAM_INLINE ~floating_point_mode() { asm volatile("ldmxcsr %0" : : "m"(saved_) : "memory"); }
+  ZOADAM_HOST_INLINE ~floating_point_mode() { asm volatile("ldmxcsr %0" : : "m"(saved_) : "memory"); }
 #else
-  ZOADAM_INLINE floating_point_mode() noexcept {}
-  ZOADAM_INLINE ~floating_point_mode() {}
+  ZOADAM_HOST_INLINE floating_point_mode() noexcept {}
+  ZOADAM_HOST_INLINE ~floating_point_mode() {}
 #endif
   floating_point_mode(floating_point_mode const&) = delete;
   floating_point_mode& operator=(floating_point_mode const&) = delete;

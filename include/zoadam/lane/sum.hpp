@@ -87,7 +87,7 @@ template <class Isa = isa::native>
 double pairwise_sum(float const* block_sums, index n) noexcept {
   f64 p[sum_partials];
   for (f64& partial : p) partial = f64(0.0);
-  for (index k = 0; k < n; ++k) p[k % sum_partials] = p[k % sum_partials] + f64(static_cast<double>(block_sums[k]));
+  for (index k = 0; k < n; ++k) p[k % sum_partials] = p[k % sum_partials] + f64(f32(block_sums[k]));
   for (index stride = 1; stride < sum_partials; stride *= 2) {
     for (index i = 0; i < sum_partials; i += 2 * stride) p[i] = p[i] + p[i + stride];
   }

@@ -21,6 +21,16 @@ struct cast_quantizer {
 
   static constexpr index payload_bytes(index n) noexcept { return 2 * n; }
 
+  static constexpr int code_bits = 16;
+  ZOADAM_INLINE static std::uint32_t code(f32 c) noexcept {
+    Half h;
+    narrow(&c.v, &h, 1);
+    return h.bits;
+  }
+  ZOADAM_INLINE static f32 value(std::uint32_t code, f32) noexcept {
+    return f32(to_float(Half{static_cast<std::uint16_t>(code)}));
+  }
+
   template <class Lane>
   static void encode(float const* c, index n, float, std::byte* payload) noexcept {
     Half chunk[chunk_];
@@ -47,6 +57,7 @@ struct cast_quantizer {
  private:
   static constexpr index chunk_ = 256;  // payloads may be misaligned: values go through a small aligned buffer
 };
+static_assert(elementwise<cast_quantizer<bfloat16>>);
 static_assert(quantizer<cast_quantizer<bfloat16>> && quantizer<cast_quantizer<float16>>);
 
 }  // namespace zoadam

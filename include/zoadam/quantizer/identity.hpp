@@ -17,6 +17,10 @@ struct identity_quantizer {
 
   static constexpr index payload_bytes(index n) noexcept { return 4 * n; }
 
+  static constexpr int code_bits = 32;
+  ZOADAM_INLINE static std::uint32_t code(f32 c) noexcept { return __builtin_bit_cast(std::uint32_t, c.v); }
+  ZOADAM_INLINE static f32 value(std::uint32_t code, f32) noexcept { return f32(__builtin_bit_cast(float, code)); }
+
   template <class Lane>
   static void encode(float const* c, index n, float, std::byte* payload) noexcept {
     if (n > 0) std::memcpy(payload, c, static_cast<std::size_t>(4 * n));  // null where there is nothing
@@ -37,6 +41,7 @@ struct identity_quantizer {
     sink("identity");
   }
 };
+static_assert(elementwise<identity_quantizer>);
 static_assert(quantizer<identity_quantizer>);
 
 }  // namespace zoadam

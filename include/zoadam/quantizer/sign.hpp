@@ -13,14 +13,14 @@ namespace zoadam {
 /// scale = mean magnitude of the group's active elements.
 struct l1 {
   using term = abs_term;
-  static float scale(double sum, index count) noexcept { return group_scale_l1(sum, count); }
+  ZOADAM_INLINE static float scale(double sum, index count) noexcept { return group_scale_l1(sum, count); }
   static constexpr char const* name = "l1";
 };
 
 /// scale = root mean square of the group's active elements. It can expand the error: for compatibility only.
 struct l2 {
   using term = square_term;
-  static float scale(double sum, index count) noexcept { return group_scale_l2(sum, count); }
+  ZOADAM_INLINE static float scale(double sum, index count) noexcept { return group_scale_l2(sum, count); }
   static constexpr char const* name = "l2";
 };
 
@@ -38,6 +38,12 @@ struct sign_quantizer {
   static constexpr bool compensated = false;
 
   static constexpr index payload_bytes(index n) noexcept { return (n + 31) / 32 * 4; }
+
+  static constexpr int code_bits = 1;
+  ZOADAM_INLINE static std::uint32_t code(f32 c) noexcept { return negative(c).bits(); }
+  ZOADAM_INLINE static f32 value(std::uint32_t code, f32 scale) noexcept {
+    return with_sign(scale, f32_mask::from_bits(code));
+  }
 
   template <class Lane>
   static void encode(float const* c, index n, float scale, std::byte* payload) noexcept {
@@ -117,6 +123,7 @@ struct sign_quantizer {
     return word & ((std::uint32_t{1} << count) - 1);
   }
 };
+static_assert(elementwise<sign_quantizer<>>);
 static_assert(quantizer<sign_quantizer<>> && quantizer<sign_quantizer<whole, l2>>);
 
 }  // namespace zoadam

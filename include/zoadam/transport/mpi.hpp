@@ -265,7 +265,7 @@ class basic_mpi_transport {
         detail::mpi_check(MPI_Isend(source, bytes, MPI_BYTE, peer, tag, state_.comm, &requests_.back()), "MPI_Isend");
       });
     }
-    detail::copy_message(kind, offsets, me, me, send, receive);
+    detail::copy_message(kind, offsets, me, me, send, receive, detail::copy_in_memory);
   }
 
   /// An empty message travels too: it shows that the peer takes part and agrees.

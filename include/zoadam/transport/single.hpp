@@ -67,16 +67,20 @@ inline index bytes_to_peers(collective kind, std::span<index const> offsets, int
                                         : message_bytes(offsets, rank) * (size - 1);
 }
 
-/// Copies the message of rank `from` for rank `to`. An all-gather may be in place: the own message then lies where
-/// it belongs.
-inline void copy_message(collective kind, std::span<index const> offsets, int from, int to, std::byte const* send,
-                         std::byte* receive) noexcept {
+/// copy(source, target, bytes) for the message of rank `from` for rank `to`, if there is anything to copy. An
+/// all-gather may be in place: the own message then lies where it belongs.
+template <class Copy>
+void copy_message(collective kind, std::span<index const> offsets, int from, int to, std::byte const* send,
+                  std::byte* receive, Copy const& copy) {
   index const bytes = pair_bytes(kind, offsets, from, to);
   if (bytes == 0) return;  // the pointers may be null
   std::byte const* const source = send + send_offset(kind, offsets, to);
   std::byte* const target = receive + receive_offset(kind, offsets, from, to);
-  if (source != target) std::memcpy(target, source, static_cast<std::size_t>(bytes));
+  if (source != target) copy(source, target, static_cast<std::size_t>(bytes));
 }
+inline constexpr auto copy_in_memory = [](std::byte const* source, std::byte* target, std::size_t bytes) noexcept {
+  std::memcpy(target, source, bytes);
+};
 
 }  // namespace detail
 
@@ -119,7 +123,7 @@ class single_transport {
       aborted_ = true;  // as on every other transport
       throw argument_error(detail::collective_name("single_transport", kind) + defect);
     }
-    detail::copy_message(kind, offsets, 0, 0, send, receive);
+    detail::copy_message(kind, offsets, 0, 0, send, receive, detail::copy_in_memory);
   }
 
   int size_ = 1;

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,7 +25,17 @@ class thread_group;
 
 namespace detail {
 
-/// What the ranks of one thread_group share.
+/// How a rank takes its peers' messages out of the memory of the process.
+struct memory_mover {
+  void offer() const noexcept {}  ///< before the others may read this rank's buffer
+  void take(memory_mover const&, std::byte const* source, std::byte* target, std::size_t bytes) const noexcept {
+    copy_in_memory(source, target, bytes);
+  }
+  void finish() const noexcept {}                    ///< after this rank has read its peers' buffers
+  void await(memory_mover const&) const noexcept {}  ///< a peer has read this rank's buffer
+};
+
+/// What the ranks of one group share. All of them use one type of Mover, and a mover outlives the group's handles.
 class thread_hub {
  public:
   thread_hub(int size, std::chrono::milliseconds time_limit)
@@ -63,7 +74,9 @@ class thread_hub {
     fail(failure::aborted);
   }
 
-  void run(collective kind, int rank, std::span<index const> offsets, std::byte const* send, std::byte* receive) {
+  template <class Mover>
+  void run(collective kind, int rank, std::span<index const> offsets, std::byte const* send, std::byte* receive,
+           Mover& mover) {
     auto const deadline = std::chrono::steady_clock::now() + time_limit_;
     std::unique_lock lock(mutex_);
     if (failure_ != failure::none || left_) throw_aborted(kind);
@@ -73,9 +86,15 @@ class thread_hub {
     }
 
     slot& mine = slots_[static_cast<std::size_t>(rank)];
+    std::exception_ptr trouble = attempt([&] { mover.offer(); });
+    if (trouble) {
+      fail(failure::aborted);
+      std::rethrow_exception(trouble);
+    }
     mine.kind = kind;
     mine.offsets = offsets;
     mine.send = send;
+    mine.mover = &mover;
     std::uint64_t const phase = phase_;
     if (++arrived_ == size()) {
       if (!agreed()) fail(failure::mismatch);
@@ -97,29 +116,50 @@ class thread_hub {
     lock.unlock();
 
     int const ranks = size();
-    for (int i = 0; i < ranks; ++i) {
-      int const from = (rank + i) % ranks;  // not all from the same rank at the same time
-      copy_message(kind, offsets, from, rank, slots_[static_cast<std::size_t>(from)].send, receive);
-    }
+    trouble = attempt([&] {
+      for (int i = 0; i < ranks; ++i) {
+        int const from = (rank + i) % ranks;  // not all from the same rank at the same time
+        slot const& peer = slots_[static_cast<std::size_t>(from)];
+        copy_message(kind, offsets, from, rank, peer.send, receive,
+                     [&](std::byte const* source, std::byte* target, std::size_t bytes) {
+                       mover.take(*static_cast<Mover const*>(peer.mover), source, target, bytes);
+                     });
+      }
+      mover.finish();
+    });
 
     // Peers may still read this rank's buffer. Copies end by themselves, so this wait needs no deadline, and neither
     // an abort nor a departure may cut it short.
     lock.lock();
+    if (trouble) fail(failure::aborted);
     if (++arrived_ == ranks) {
       cut_short_ = failure_ != failure::none;
       next_phase();
     } else {
       changed_.wait(lock, [&] { return phase_ != phase + 1; });
     }
+    if (trouble) std::rethrow_exception(trouble);
     if (cut_short_) throw_aborted(kind);
+    for (slot const& peer : slots_) mover.await(*static_cast<Mover const*>(peer.mover));
   }
 
  private:
+  template <class F>
+  static std::exception_ptr attempt(F const& f) noexcept {
+    try {
+      f();
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
   enum class failure : unsigned char { none, aborted, timed_out, mismatch };
 
   struct slot {
     std::span<index const> offsets{};
     std::byte const* send = nullptr;
+    void const* mover = nullptr;
     collective kind = collective::all_to_all;
     bool taken = false;
   };
@@ -213,7 +253,8 @@ class thread_transport {
   void run(detail::collective kind, std::span<index const> offsets, std::byte const* send, std::byte* receive) {
     if (!hub_)
       throw argument_error(detail::collective_name("thread_transport", kind) + "the transport was moved from");
-    hub_->run(kind, rank_, offsets, send, receive);
+    static detail::memory_mover mover;
+    hub_->run(kind, rank_, offsets, send, receive, mover);
     sent_ += detail::bytes_to_peers(kind, offsets, rank_);
   }
 

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the CUDA backend. Element formulas and the work on one lane are those of the CPU; see
+// detail/element.hpp.
+//
+// A block of 128 threads works on one tile: what shares a scale, or up to 2048 elements. Thread t loads elements
+// 4t..4t+3 of each row of 512; partial sum k of a tile is thread k's.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "zoadam/backend/cuda_types.hpp"
+#include "zoadam/detail/element.hpp"
+#include "zoadam/lane/half.hpp"
+#include "zoadam/lane/sum.hpp"
+
+namespace zoadam::detail {
+
+// ---- memory ----
+
+ZOADAM_INLINE bool aligned_to(void const* p, std::size_t bytes) noexcept {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
+
+/// Elements [0, n) at p, n <= 4; the others are +0. Whole quads of 16-byte alignment are one access.
+__device__ inline void load_quad(float const* p, int n, f32 (&to)[quad]) {
+  if (n == quad && aligned_to(p, 16)) {
+    float4 const v = *reinterpret_cast<float4 const*>(p);
+    to[0] = f32(v.x), to[1] = f32(v.y), to[2] = f32(v.z), to[3] = f32(v.w);
+  } else {
+    for (int j = 0; j < quad; ++j) to[j] = f32(j < n ? p[j] : 0.0f);
+  }
+}
+__device__ inline void store_quad(f32 const (&from)[quad], float* p, int n) {
+  if (n == quad && aligned_to(p, 16)) {
+    *reinterpret_cast<float4*>(p) = make_float4(from[0].v, from[1].v, from[2].v, from[3].v);
+  } else {
+    for (int j = 0; j < quad; ++j) {
+      if (j < n) p[j] = from[j].v;
+    }
+  }
+}
+template <class Half>
+__device__ inline void load_half_quad(Half const* p, int n, f32 (&to)[quad]) {
+  if (n == quad && aligned_to(p, 8)) {
+    ushort4 const v = *reinterpret_cast<ushort4 const*>(p);
+    to[0] = f32(to_float(Half{v.x})), to[1] = f32(to_float(Half{v.y}));
+    to[2] = f32(to_float(Half{v.z})), to[3] = f32(to_float(Half{v.w}));
+  } else {
+    for (int j = 0; j < quad; ++j) to[j] = f32(j < n ? to_float(p[j]) : 0.0f);
+  }
+}
+/// Gradient of n elements from flat position i of one tensor.
+__device__ inline void load_gradient(device_tensor const& t, bool missing, index i, int n, f32 (&to)[quad]) {
+  index const at = i - t.first;
+  if (missing || !t.gradient) {
+    for (f32& each : to) each = f32(0.0f);
+  } else if (t.type == dtype::float32) {
+    load_quad(static_cast<float const*>(t.gradient) + at, n, to);
+  } else if (t.type == dtype::bfloat16) {
+    load_half_quad(static_cast<bfloat16 const*>(t.gradient) + at, n, to);
+  } else {
+    load_half_quad(static_cast<float16 const*>(t.gradient) + at, n, to);
+  }
+}
+
+__device__ inline float load_float(std::byte const* p) { return *reinterpret_cast<float const*>(p); }
+
+// ---- codes ----
+
+/// Codes of n elements from element `at` of a payload. One-bit codes lie in 32-bit words, wider ones one after
+/// another.
+template <class Quantizer>
+__device__ inline void load_codes(std::byte const* payload, index at, int n, std::uint32_t (&code)[quad]) {
+  if constexpr (Quantizer::code_bits == 1) {
+    std::uint32_t const* const words = reinterpret_cast<std::uint32_t const*>(payload);
+    index const word = at / 32;
+    int const shift = static_cast<int>(at % 32);
+    std::uint32_t bits = words[word] >> shift;
+    if (shift + n > 32) bits |= words[word + 1] << (32 - shift);
+    for (int j = 0; j < quad; ++j) code[j] = j < n ? (bits >> j) & 1u : 0u;
+  } else if constexpr (Quantizer::code_bits == 16) {
+    std::uint16_t const* const p = reinterpret_cast<std::uint16_t const*>(payload) + at;
+    for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+  } else {
+    std::uint32_t const* const p = reinterpret_cast<std::uint32_t const*>(payload) + at;
+    for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+  }
+}
+
+/// Writes the codes of a thread's quad at element `at` of a payload; all lanes of the warp call it together, `at`
+/// being 4 times the lane plus a multiple of 128.
+template <class Quantizer>
+__device__ inline void store_codes(std::byte* payload, index at, int n, std::uint32_t const (&code)[quad]) {
+  if constexpr (Quantizer::code_bits == 1) {
+    std::uint32_t word = 0;
+    for (int j = 0; j < quad; ++j) word |= (j < n ? code[j] : 0u) << j;
+    word <<= at % 32;
+    for (int stride = 1; stride < 8; stride *= 2) word |= __shfl_xor_sync(all_lanes, word, stride);
+    if (at % 32 == 0 && n > 0) reinterpret_cast<std::uint32_t*>(payload)[at / 32] = word;
+  } else if constexpr (Quantizer::code_bits == 16) {
+    for (int j = 0; j < quad; ++j) {
+      if (j < n) reinterpret_cast<std::uint16_t*>(payload)[at + j] = static_cast<std::uint16_t>(code[j]);
+    }
+  } else {
+    for (int j = 0; j < quad; ++j) {
+      if (j < n) reinterpret_cast<std::uint32_t*>(payload)[at + j] = code[j];
+    }
+  }
+}
+
+// ---- sums over a block of threads ----
+
+/// Sum of 4 neighbouring partial sums per lane over the warp, in the order of every sum.
+__device__ inline f32 warp_sum(f32 const (&partial)[quad]) {
+  f32 sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
+  for (int stride = 1; stride < 32; stride *= 2) sum = sum + f32(__shfl_xor_sync(all_lanes, sum.v, stride));
+  return sum;
+}
+__device__ inline int warp_count(int count) {
+  for (int stride = 1; stride < 32; stride *= 2) count += __shfl_xor_sync(all_lanes, count, stride);
+  return count;
+}
+
+/// Sum of the terms of n values in shared memory, n <= 2048; `scratch`: one float per warp.
+template <class Term>
+__device__ inline f32 tile_sum_shared(float const* c, int n, float* scratch) {
+  int const k = static_cast<int>(threadIdx.x);
+  f32 sum(0.0f);
+  for (int i = k; i < n; i += static_cast<int>(sum_partials)) sum = sum + Term{}(f32(c[i]));
+  for (int stride = 1; stride < 32; stride *= 2) sum = sum + f32(__shfl_xor_sync(all_lanes, sum.v, stride));
+  if (k % 32 == 0) scratch[k / 32] = sum.v;
+  __syncthreads();
+  f32 const total = (f32(scratch[0]) + f32(scratch[1])) + (f32(scratch[2]) + f32(scratch[3]));
+  __syncthreads();
+  return total;
+}
+
+/// The same scheme in float64 over n floats, by a block of 128 threads; `scratch`: 128 doubles.
+__device__ inline double pairwise_sum_shared(float const* sums, index n, double* scratch) {
+  int const k = static_cast<int>(threadIdx.x);
+  f64 mine(0.0);
+  for (index i = k; i < n; i += sum_partials) mine = mine + f64(f32(sums[i]));
+  scratch[k] = mine.v;
+  for (int stride = 1; stride < static_cast<int>(sum_partials); stride *= 2) {
+    __syncthreads();
+    if (k % (2 * stride) == 0) scratch[k] = (f64(scratch[k]) + f64(scratch[k + stride])).v;
+  }
+  __syncthreads();
+  double const total = scratch[0];
+  __syncthreads();
+  return total;
+}
+
+// ---- tiles that are encoded as soon as they are computed ----
+
+/// What a tile keeps in shared memory until its scale is known.
+template <class Quantizer>
+struct tile_memory {
+  static constexpr index capacity = (tile_of<Quantizer> + sum_partials - 1) / sum_partials * sum_partials;
+  alignas(16) float c[capacity];
+  alignas(16) float limit[capacity];
+  double partial[sum_partials];
+  float sums[capacity / sum_block + 1];
+  float warp[tile_threads / 32];
+  int active[tile_threads / 32];
+};
+template <class Quantizer>
+inline constexpr std::size_t tile_memory_bytes = sizeof(tile_memory<Quantizer>);
+template <>
+inline constexpr std::size_t tile_memory_bytes<void> = 0;
+
+__device__ inline std::byte* shared_memory() {
+#if defined(ZOADAM_SIMT)
+  return simt::dynamic_shared();
+#else
+  extern __shared__ __align__(16) unsigned char zoadam_shared_memory[];
+  return reinterpret_cast<std::byte*>(zoadam_shared_memory);
+#endif
+}
+
+/// All threads: the scale of a tile whose values lie in shared memory.
+template <class Quantizer>
+__device__ inline float tile_scale(tile_memory<Quantizer>& m, int count, int active) {
+  active = warp_count(active);
+  if (threadIdx.x % 32 == 0) m.active[threadIdx.x / 32] = active;
+  __syncthreads();
+  index const all = m.active[0] + m.active[1] + m.active[2] + m.active[3];
+  using norm = typename Quantizer::norm;
+  if (count <= static_cast<int>(sum_block)) {
+    f32 const sum = tile_sum_shared<typename norm::term>(m.c, count, m.warp);
+    return norm::scale(f64(sum).v, all);
+  }
+  int blocks = 0;
+  for (int i = 0; i < count; i += static_cast<int>(sum_block), ++blocks) {
+    int const n = count - i < static_cast<int>(sum_block) ? count - i : static_cast<int>(sum_block);
+    f32 const sum = tile_sum_shared<typename norm::term>(m.c + i, n, m.warp);
+    if (threadIdx.x == 0) m.sums[blocks] = sum.v;
+  }
+  __syncthreads();
+  return norm::scale(pairwise_sum_shared(m.sums, blocks, m.partial), all);
+}
+
+/// All threads: encodes a tile and keeps its error. value(e, n, c, limit) fetches a quad.
+template <class Quantizer, bool Bounded, class Values>
+__device__ inline void encode_tile(Values const& values, int count, float scale, std::byte* payload, index at,
+                                   float* error) {
+  for (int row = 0; row < count; row += quad * tile_threads) {
+    int const e = row + quad * static_cast<int>(threadIdx.x);
+    int const n = e >= count ? 0 : count - e < quad ? count - e : quad;
+    f32 c[quad], limit[quad], kept[quad];
+    for (int j = 0; j < quad; ++j) c[j] = limit[j] = f32(0.0f);
+    std::uint32_t code[quad];
+    if (n > 0) values(e, n, c, limit);
+    for (int j = 0; j < quad; ++j) {
+      code[j] = Quantizer::code(c[j]);
+      if constexpr (Quantizer::compensated) {
+        kept[j] = residual<Bounded>(c[j], Quantizer::value(code[j], f32(scale)), limit[j]);
+      }
+    }
+    store_codes<Quantizer>(payload, at + e, n, code);
+    if constexpr (Quantizer::compensated) {
+      if (n > 0) store_quad(kept, error + e, n);
+    }
+  }
+}
+
+// ---- segments ----
+
+template <class Fields>
+struct segment_arguments {
+  registers<float*, typename Fields::tags> field;
+  device_tensor const* tensors;
+  coefficients<float> const* group;
+  progress* now;
+  device_tile const* tiles;
+  index tile_count;
+  // the exchange before
+  device_cut in;
+  std::byte const* in_messages;
+  // the exchange after
+  std::byte* out_messages;
+  float* carry;
+};
+
+template <class Quantizer>
+__device__ inline void receive_part(device_piece const& p, std::byte const* messages, index i, int n,
+                                    f32 (&to)[quad]) {
+  std::uint32_t code[quad];
+  load_codes<Quantizer>(messages + p.payload, i - p.first, n, code);
+  float scale = 0;
+  if constexpr (Quantizer::has_scale) scale = load_float(messages + p.scale);
+  for (int j = 0; j < quad; ++j) to[j] = Quantizer::value(code[j], f32(scale));
+}
+/// Decodes n elements from flat position i; they may lie in several pieces.
+template <class Quantizer>
+__device__ inline void receive_quad(device_cut const& cut, std::byte const* messages, int tensor, index i, int n,
+                                    f32 (&to)[quad]) {
+  device_region const r = cut.regions[cut.per_tensor ? tensor : 0];
+  device_piece const* const p = cut.pieces + r.piece + (i - r.first) / r.width;
+  if (i + n <= p->last) {
+    receive_part<Quantizer>(*p, messages, i, n, to);
+  } else {
+    for (int j = 0; j < quad; ++j) {
+      f32 one[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
+      if (j < n) receive_part<Quantizer>(cut.pieces[r.piece + (i + j - r.first) / r.width], messages, i + j, 1, one);
+      to[j] = one[0];
+    }
+  }
+}
+
+template <class Segment, class Down, class Up, class Fields>
+__device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile const& tile) {
+  using lanes = element<f32, Segment>;
+  using send = typename Segment::send;
+  constexpr bool sends = lanes::sends;
+  constexpr bool compensated = [] {
+    if constexpr (std::is_void_v<Up>)
+      return false;
+    else
+      return Up::compensated;
+  }();
+  device_tensor const& tensor = a.tensors[tile.tensor];
+  coefficients<f32> const k = a.group[tensor.group].template as<f32>();
+  bool const missing = a.now->bad != 0;
+
+  registers<float*, typename Segment::all> p;
+  for_each_tag(typename Segment::all{}, [&](auto tag) {
+    using tag_type = decltype(tag);
+    if constexpr (std::is_same_v<tag_type, at::parameter_t>) {
+      p[tag] = tensor.parameter + (tile.first - tensor.first);
+    } else if constexpr (!std::is_same_v<tag_type, at::gradient_t>) {
+      p[tag] = a.field[tag] + tile.first;
+    }
+  });
+  // Values that a scale has to wait for stay in shared memory, or in the carry where the group is larger than a tile.
+  [[maybe_unused]] tile_memory<Up>* shared = nullptr;
+  if constexpr (sends && single_pass<Up>) shared = reinterpret_cast<tile_memory<Up>*>(shared_memory());
+
+  [[maybe_unused]] int active = 0;
+  int waiting = 0;
+  for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
+    int const n = tile.count - e < quad ? tile.count - e : quad;
+    lanes x[quad];
+    for_each_tag(typename Segment::loads{}, [&](auto tag) {
+      f32 v[quad];
+      if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
+        load_gradient(tensor, missing, tile.first + e, n, v);
+      } else {
+        load_quad(p[tag] + e, n, v);
+      }
+      for (int j = 0; j < quad; ++j) x[j].r[tag] = v[j];
+    });
+    f32 received[quad], error[quad];
+    if constexpr (lanes::receives) receive_quad<Down>(a.in, a.in_messages, tile.tensor, tile.first + e, n, received);
+    if constexpr (compensated) load_quad(a.carry + tile.first + e, n, error);
+    for (int j = 0; j < quad; ++j) x[j].template run<compensated>(received[j], error[j], k);
+
+    if constexpr (sends) {
+      f32 value[quad], limit[quad];
+      for (int j = 0; j < quad; ++j) {
+        if constexpr (send::masked) {
+          active += j < n && x[j].leaving.v;
+          waiting += j < n && x[j].waiting.v;
+        }
+        value[j] = x[j].value;
+        if constexpr (bounded<send> && single_pass<Up>) {
+          x[j].find_limit(k);
+          limit[j] = x[j].limit;
+        }
+      }
+      if constexpr (single_pass<Up>) {
+        store_quad(value, shared->c + e, n);
+        if constexpr (bounded<send>) store_quad(limit, shared->limit + e, n);
+      } else {
+        store_quad(value, a.carry + tile.first + e, n);
+      }
+    }
+    for_each_tag(typename Segment::stores{}, [&](auto tag) {
+      f32 v[quad];
+      bool whole = true;
+      bool mine[quad];
+      for (int j = 0; j < quad; ++j) {
+        v[j] = x[j].r[tag];
+        mine[j] = true;
+        if constexpr (lanes::template partly<decltype(tag)>) mine[j] = x[j].stored(tag).v;
+        whole = whole && (mine[j] || j >= n);
+      }
+      if (whole) {
+        store_quad(v, p[tag] + e, n);
+      } else {
+        for (int j = 0; j < quad; ++j) {
+          if (j < n && mine[j]) p[tag][e + j] = v[j].v;
+        }
+      }
+    });
+  }
+  if constexpr (sends) {
+    if constexpr (send::masked) {
+      waiting = warp_count(waiting);
+      if (threadIdx.x % 32 == 0 && waiting > 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(&a.now->waiting), static_cast<unsigned long long>(waiting));
+      }
+    }
+    if constexpr (single_pass<Up>) {
+      float scale = 0;
+      if constexpr (Up::has_scale) {
+        if constexpr (!send::masked) active = threadIdx.x == 0 ? tile.count : 0;
+        scale = tile_scale(*shared, tile.count, active);
+        if (threadIdx.x == 0) *reinterpret_cast<float*>(a.out_messages + tile.scale) = scale;
+      }
+      auto const values = [&](int e, int n, f32(&c)[quad], f32(&limit)[quad]) {
+        load_quad(shared->c + e, n, c);
+        if constexpr (bounded<send>) load_quad(shared->limit + e, n, limit);
+      };
+      encode_tile<Up, bounded<send>>(values, tile.count, scale, a.out_messages + tile.payload, tile.at,
+                                     compensated ? a.carry + tile.first : nullptr);
+      __syncthreads();  // the next tile uses the same memory
+    }
+  }
+}
+
+/// Optional: a message that may be missing, by what the step has learnt.
+template <class Segment, class Down, bool OptionalIn, class Up, bool OptionalOut, class Fields>
+__global__ void __launch_bounds__(tile_threads) segment_kernel(segment_arguments<Fields> a) {
+  if (a.now->defect != 0) return;
+  bool const receives = !OptionalIn || a.now->contributions != 0;
+  bool const sends = !OptionalOut || a.now->bad == 0;
+  for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
+    device_tile const& tile = a.tiles[t];
+    if (receives && sends) {
+      run_segment_tile<Segment, Down, Up>(a, tile);
+    } else if (sends) {
+      if constexpr (OptionalIn) run_segment_tile<typename Segment::without_receive, void, Up>(a, tile);
+    } else if (receives) {
+      if constexpr (OptionalOut) run_segment_tile<typename Segment::without_send, Down, void>(a, tile);
+    } else {
+      if constexpr (OptionalIn && OptionalOut) {
+        run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, tile);
+      }
+    }
+  }
+}
+
+// ---- the owner's side ----
+
+template <class Fields>
+struct owner_arguments {
+  registers<float*, typename Fields::tags> field;
+  device_tensor const* tensors;
+  coefficients<float> const* group;
+  progress* now;
+  unsigned char const* contributes;
+  device_tile const* tiles;
+  index tile_count;
+  int ranks;
+  index stride;  ///< bytes of a rank's message
+  std::byte const* received;
+  std::byte* message;
+  float* carry;
+};
+
+template <class Form, class Up, class Down, class Fields>
+__global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fields> a) {
+  if (a.now->defect != 0 || a.now->contributions == 0) return;
+  int const contributions = a.now->contributions;
+  // Dividing by a power of two is multiplying by its inverse, bit by bit.
+  bool const exact_inverse = (contributions & (contributions - 1)) == 0;
+  f32 const divisor(static_cast<float>(contributions));
+  f32 const inverse = f32(1.0f) / divisor;
+  [[maybe_unused]] tile_memory<Down>* shared = nullptr;
+  if constexpr (single_pass<Down>) shared = reinterpret_cast<tile_memory<Down>*>(shared_memory());
+
+  for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
+    device_tile const& tile = a.tiles[t];
+    coefficients<f32> const k = a.group[a.tensors[tile.tensor].group].template as<f32>();
+    [[maybe_unused]] int active = 0;
+    for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
+      int const n = tile.count - e < quad ? tile.count - e : quad;
+      owner_element<f32, Form> x[quad];
+      if constexpr (bounded<Form>) {
+        registers<f32, typename Form::bound_reads> b[quad];
+        for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
+          f32 v[quad];
+          load_quad(a.field[tag] + tile.first + e, n, v);
+          for (int j = 0; j < quad; ++j) b[j][tag] = v[j];
+        });
+        f32 limit[quad];
+        for (int j = 0; j < quad; ++j) {
+          x[j].begin(b[j], k);
+          limit[j] = x[j].limit;
+          if constexpr (Form::masked) active += j < n && x[j].active.v;
+        }
+        if constexpr (single_pass<Down>) store_quad(limit, shared->limit + e, n);
+      }
+      f32 sum[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
+      bool first = true;
+      for (int rank = 0; rank < a.ranks; ++rank) {
+        if (!a.contributes[rank]) continue;
+        std::byte const* const message = a.received + rank * a.stride;
+        float scale = 0;
+        if constexpr (Up::has_scale) scale = load_float(message + tile.from_scale);
+        std::uint32_t code[quad];
+        load_codes<Up>(message + tile.from_payload, tile.at + e, n, code);
+        for (int j = 0; j < quad; ++j) {
+          f32 const value = x[j].bounded_value(Up::value(code[j], f32(scale)));
+          sum[j] = first ? value : sum[j] + value;
+        }
+        first = false;
+      }
+      using own_tags = unite<typename Form::own_reads, typename Form::own_writes>;
+      registers<f32, own_tags> r[quad];
+      for_each_tag(typename Form::own_reads{}, [&](auto tag) {
+        f32 v[quad];
+        load_quad(a.field[tag] + tile.own + e, n, v);
+        for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
+      });
+      f32 error[quad], value[quad];
+      if constexpr (Down::compensated) load_quad(a.carry + tile.own + e, n, error);
+      for (int j = 0; j < quad; ++j) {
+        f32 const mean = exact_inverse ? sum[j] * inverse : sum[j] / divisor;
+        value[j] = x[j].template finish<Down::compensated>(r[j], mean, error[j], k);
+      }
+      if constexpr (single_pass<Down>) {
+        store_quad(value, shared->c + e, n);
+      } else {
+        store_quad(value, a.carry + tile.own + e, n);
+      }
+      for_each_tag(typename Form::own_writes{}, [&](auto tag) {
+        f32 v[quad];
+        for (int j = 0; j < quad; ++j) v[j] = r[j][tag];
+        store_quad(v, a.field[tag] + tile.own + e, n);
+      });
+    }
+    if constexpr (single_pass<Down>) {
+      float scale = 0;
+      if constexpr (Down::has_scale) {
+        if constexpr (!Form::masked) active = threadIdx.x == 0 ? tile.count : 0;
+        scale = tile_scale(*shared, tile.count, active);
+        if (threadIdx.x == 0) *reinterpret_cast<float*>(a.message + tile.scale) = scale;
+      } else {
+        __syncthreads();
+      }
+      auto const values = [&](int e, int n, f32(&c)[quad], f32(&limit)[quad]) {
+        load_quad(shared->c + e, n, c);
+        if constexpr (bounded<Form>) load_quad(shared->limit + e, n, limit);
+      };
+      encode_tile<Down, bounded<Form>>(values, tile.count, scale, a.message + tile.payload, tile.at,
+                                       Down::compensated ? a.carry + tile.own : nullptr);
+      __syncthreads();
+    }
+  }
+}
+
+// ---- groups larger than a tile: their scale first, then their codes ----
+
+template <class Fields>
+struct group_arguments {
+  registers<float*, typename Fields::tags> field;
+  device_tensor const* tensors;
+  coefficients<float> const* coefficient;
+  progress* now;
+  bool optional_up, optional_down;  ///< nothing to do if this worker's gradient is bad, or if nobody contributed
+  device_sum_block const* blocks;
+  index const* group_blocks;  ///< first block of each group, and the end
+  index block_count, group_count;
+  device_tile const* tiles;
+  index tile_count;
+  float* sums;                  ///< one per block
+  unsigned long long* actives;  ///< one per group
+  float* scales;                ///< one per group
+  std::byte* messages;
+  float* carry;
+
+  __device__ bool idle() const {
+    return now->defect != 0 || (optional_up && now->bad != 0) || (optional_down && now->contributions == 0);
+  }
+};
+
+template <class Form, class Quantizer, class Fields>
+__global__ void __launch_bounds__(tile_threads) group_sums_kernel(group_arguments<Fields> a) {
+  if (a.idle()) return;
+  int const lane = static_cast<int>(threadIdx.x % 32);
+  index const warps = static_cast<index>(gridDim.x) * (tile_threads / 32);
+  for (index b = static_cast<index>(blockIdx.x) * (tile_threads / 32) + threadIdx.x / 32; b < a.block_count;
+       b += warps) {
+    device_sum_block const block = a.blocks[b];
+    f32 partial[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
+    int active = 0;
+    for (int e = quad * lane; e < block.count; e += static_cast<int>(sum_partials)) {
+      int const n = block.count - e < quad ? block.count - e : quad;
+      f32 c[quad];
+      load_quad(a.carry + block.carry + e, n, c);
+      for (int j = 0; j < quad; ++j) partial[j] = partial[j] + typename Quantizer::norm::term{}(c[j]);
+      if constexpr (Form::masked) {
+        registers<f32, typename Form::bound_reads> r[quad];
+        for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
+          f32 v[quad];
+          load_quad(a.field[tag] + block.first + e, n, v);
+          for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
+        });
+        for (int j = 0; j < quad; ++j) active += j < n && Form::active(r[j]).v;
+      } else {
+        active += n;
+      }
+    }
+    f32 const sum = warp_sum(partial);
+    active = warp_count(active);
+    if (lane == 0) {
+      a.sums[b] = sum.v;
+      atomicAdd(&a.actives[block.group], static_cast<unsigned long long>(active));
+    }
+  }
+}
+
+template <class Quantizer, class Fields>
+__global__ void __launch_bounds__(tile_threads) group_scales_kernel(group_arguments<Fields> a) {
+  if (a.idle()) return;
+  double* const scratch = reinterpret_cast<double*>(shared_memory());
+  for (index g = blockIdx.x; g < a.group_count; g += gridDim.x) {
+    index const first = a.group_blocks[g], n = a.group_blocks[g + 1] - first;
+    double const sum = pairwise_sum_shared(a.sums + first, n, scratch);
+    if (threadIdx.x == 0) {
+      a.scales[g] = Quantizer::norm::scale(sum, static_cast<index>(a.actives[g]));
+      a.actives[g] = 0;
+    }
+  }
+}
+
+template <class Form, class Quantizer, class Fields>
+__global__ void __launch_bounds__(tile_threads) group_codes_kernel(group_arguments<Fields> a) {
+  if (a.idle()) return;
+  for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
+    device_tile const& tile = a.tiles[t];
+    float const scale = a.scales[tile.group];
+    if (tile.at == 0 && threadIdx.x == 0) *reinterpret_cast<float*>(a.messages + tile.scale) = scale;
+    auto const values = [&](int e, int n, f32(&c)[quad], f32(&limit)[quad]) {
+      load_quad(a.carry + tile.own + e, n, c);
+      if constexpr (bounded<Form>) {
+        registers<f32, typename Form::bound_reads> r[quad];
+        for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
+          f32 v[quad];
+          load_quad(a.field[tag] + tile.first + e, n, v);
+          for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
+        });
+        // A tile of a large group may lie in several tensors.
+        int tensor = tile.tensor;
+        for (int j = 0; j < quad; ++j) {
+          while (j < n && tile.first + e + j >= a.tensors[tensor].last) ++tensor;
+          limit[j] = bound<Form>(r[j], a.coefficient[a.tensors[tensor].group].template as<f32>());
+        }
+      }
+    };
+    encode_tile<Quantizer, bounded<Form>>(values, tile.count, scale, a.messages + tile.payload, tile.at,
+                                          Quantizer::compensated ? a.carry + tile.own : nullptr);
+  }
+}
+
+}  // namespace zoadam::detail

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device for tests: a stream, buffers on it, and one optimizer beside its twin on the CPU. Nothing here depends on
+// the shim; the same tests run on a real device.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <memory>
+
+#include "suite/job.hpp"
+#include "zoadam/backend/cuda.cuh"
+#include "zoadam/transport/cuda_thread.hpp"
+
+namespace suite {
+
+/// A stream that does not wait for the default one.
+class device_stream {
+ public:
+  device_stream() { ZOADAM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  device_stream(device_stream const&) = delete;
+  device_stream& operator=(device_stream const&) = delete;
+  ~device_stream() { (void)cudaStreamDestroy(stream_); }
+  operator cudaStream_t() const noexcept { return stream_; }
+  void wait() const { ZOADAM_CUDA(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// n values of T on the device, `shift` elements behind the beginning of an allocation.
+template <class T>
+class device_array {
+ public:
+  explicit device_array(std::size_t n, std::size_t shift = 0) : size_(n), shift_(shift) {
+    void* p = nullptr;
+    ZOADAM_CUDA(cudaMalloc(&p, (n + shift + 1) * sizeof(T)));
+    data_.reset(static_cast<T*>(p));
+  }
+  std::span<T> span() const noexcept { return {data_.get() + shift_, size_}; }
+  std::size_t size() const noexcept { return size_; }
+  void put(T const* from) const {
+    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(span().data(), from, size_ * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  std::vector<T> get() const {
+    std::vector<T> all(size_);
+    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(all.data(), span().data(), size_ * sizeof(T), cudaMemcpyDeviceToHost));
+    return all;
+  }
+
+ private:
+  struct deleter {
+    void operator()(T* p) const noexcept { (void)cudaFree(p); }
+  };
+  std::size_t size_, shift_;
+  std::unique_ptr<T, deleter> data_;
+};
+
+/// The same composition on the CPU and on a device.
+template <class Optimizer>
+struct twin;
+template <class Quantizer, class Sync, class State, class Backend, class Transport>
+struct twin<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
+  using cpu = zoadam::optimizer<Quantizer, Sync, State, zoadam::cpu_backend, zoadam::thread_transport>;
+  using device = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, zoadam::cuda_thread_transport>;
+};
+
+/// What a pair of runs is made of; see compare_with_cpu.
+template <class Optimizer>
+struct pair_job {
+  int ranks = 2;
+  int steps = 24;
+  std::vector<std::size_t> sizes{700, 0, 4099, 33, 2048};
+  std::vector<std::size_t> shifts{};  ///< elements by which each tensor is off a 16-byte border; empty: none
+  zoadam::dtype type = zoadam::dtype::float32;
+  std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto&) {};
+  std::function<flat(int rank, int step, std::size_t n)> gradient = [](int rank, int step, std::size_t n) {
+    flat g = noisy_gradient(11, rank, step, n);
+    for (std::size_t k = 0; k < n; ++k) g[k] *= k % 5 == 0 ? 0.0f : k % 3 == 0 ? 1e-3f : 1.0f;
+    // Some gradients are bad, once on all ranks.
+    if (step % 7 == 3 && (rank == 0 || step % 2 == 0) && n > 3) g[3] = std::numeric_limits<float>::quiet_NaN();
+    return g;
+  };
+  std::function<float(int step)> rate = [](int step) { return step == 13 ? 0.0f : 0.02f / static_cast<float>(step); };
+};
+
+inline bool same_report(zoadam::step_report const& a, zoadam::step_report const& b) {
+  return a.step == b.step && a.exchanged == b.exchanged && a.variance_updated == b.variance_updated &&
+         a.skipped_here == b.skipped_here && a.skipped_workers == b.skipped_workers &&
+         a.gradient_norm == b.gradient_norm && a.waiting == b.waiting && a.bytes_sent == b.bytes_sent &&
+         a.payload_bytes == b.payload_bytes;
+}
+
+/// Runs both and compares every report, parameter, field and hash after every step, bit by bit.
+template <class Optimizer>
+void compare_with_cpu(pair_job<Optimizer> const& job) {
+  using cpu_type = typename twin<Optimizer>::cpu;
+  using device_type = typename twin<Optimizer>::device;
+  zoadam::thread_group cpu_group(job.ranks);
+  zoadam::cuda_thread_group device_group(job.ranks);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  std::vector<ending> endings(nth(job.ranks));
+  auto const work = [&](int rank) {
+    device_stream const stream;
+    std::vector<flat> x, g;
+    std::vector<std::unique_ptr<device_array<float>>> dx, dg;
+    std::vector<std::unique_ptr<device_array<std::uint16_t>>> dh;
+    std::vector<std::vector<std::uint16_t>> h;
+    std::vector<zoadam::tensor> host, device;
+    bool const half = job.type != zoadam::dtype::float32;
+    for (std::size_t k = 0; k < job.sizes.size(); ++k) {
+      std::size_t const n = job.sizes[k], shift = job.shifts.empty() ? 0 : job.shifts[k];
+      x.emplace_back(n), g.emplace_back(n), h.emplace_back(n);
+      for (std::size_t i = 0; i < n; ++i) x[k][i] = 0.1f * noise(5, k, i);
+      dx.push_back(std::make_unique<device_array<float>>(n, shift));
+      dg.push_back(std::make_unique<device_array<float>>(n, shift));
+      dh.push_back(std::make_unique<device_array<std::uint16_t>>(n, shift));
+      dx[k]->put(x[k].data());
+    }
+    for (std::size_t k = 0; k < job.sizes.size(); ++k) {
+      auto const views = [&](auto type) -> std::pair<zoadam::gradient_view, zoadam::gradient_view> {
+        using half_type = decltype(type);
+        return {std::span<half_type const>(reinterpret_cast<half_type const*>(h[k].data()), h[k].size()),
+                std::span<half_type const>(reinterpret_cast<half_type const*>(dh[k]->span().data()), h[k].size())};
+      };
+      std::pair<zoadam::gradient_view, zoadam::gradient_view> gradients{g[k], dg[k]->span()};
+      if (job.type == zoadam::dtype::bfloat16) gradients = views(zoadam::bfloat16{});
+      if (job.type == zoadam::dtype::float16) gradients = views(zoadam::float16{});
+      int const group = static_cast<int>(k % 2);
+      host.push_back({"t", {}, x[k], gradients.first, group});
+      device.push_back({"t", {}, dx[k]->span(), gradients.second, group});
+    }
+    typename cpu_type::options_type options;
+    options.groups = {{0.01, 1}, {0, 0.5}};
+    job.set(options);
+    typename device_type::options_type device_options;
+    static_assert(std::is_same_v<typename cpu_type::options_type, typename device_type::options_type>);
+    device_options = options;
+
+    cpu_type c(host, options, cpu_group.rank(rank));
+    device_type d(device, device_options, device_group.rank(rank, stream), zoadam::cuda_backend(stream));
+    auto const compare = [&](zoadam::step_report const& a, zoadam::step_report const& b) {
+      wrong += !same_report(a, b);
+      wrong += c.replica_hash() != d.replica_hash();
+      wrong += c.variance_updates() != d.variance_updates();
+      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(), x[k]);
+      zoadam::detail::for_each_tag(typename cpu_type::fields::tags{}, [&](auto tag) {
+        auto const there = d.values(tag);
+        flat copy(there.size());
+        if (!copy.empty()) {
+          ZOADAM_CUDA(cudaMemcpy(copy.data(), there.data(), copy.size() * sizeof(float), cudaMemcpyDeviceToHost));
+        }
+        wrong += !same_bits(copy, copy_of(c.values(tag)));
+      });
+    };
+    for (int step = 1; step <= job.steps; ++step) {
+      std::size_t at = 0, all = 0;
+      for (std::size_t n : job.sizes) all += n;
+      flat const now = job.gradient(rank, step, all);
+      for (std::size_t k = 0; k < x.size(); ++k) {
+        for (std::size_t i = 0; i < g[k].size(); ++i, ++at) {
+          g[k][i] = now[at];
+          if (half) {
+            h[k][i] = job.type == zoadam::dtype::bfloat16 ? zoadam::to_bfloat16(now[at]).bits
+                                                          : zoadam::to_float16(now[at]).bits;
+          }
+        }
+        dg[k]->put(g[k].data());
+        dh[k]->put(h[k].data());
+      }
+      double const scale = step % 4 == 0 ? 0.5 : 1.0;
+      auto const a = c.step(static_cast<double>(job.rate(step)), scale);
+      compare(a, d.step(static_cast<double>(job.rate(step)), scale).get());
+    }
+    auto const a = c.synchronize();
+    compare(a, d.synchronize().get());
+    c.rebase();
+    d.rebase();
+  };
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    threads.emplace_back([&, rank] { endings[nth(rank)] = ending_of([&] { work(rank); }); });
+  }
+  for (std::thread& t : threads) t.join();
+  for (ending const& e : endings) {
+    INFO(e.text);
+    CHECK(e.what == outcome::ok);
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace suite
