@@ -156,11 +156,14 @@ __device__ inline double pairwise_sum_shared(float const* sums, index n, double*
 /// What a tile keeps in shared memory until its scale is known.
 template <class Quantizer>
 struct tile_memory {
+  static_assert(tile_of<Quantizer> <= 8192,
+                "zoadam: the CUDA backend keeps a block in shared memory, which holds 8192 elements; use a smaller "
+                "block, per_tensor or whole");
   static constexpr index capacity = (tile_of<Quantizer> + sum_partials - 1) / sum_partials * sum_partials;
   alignas(16) float c[capacity];
   alignas(16) float limit[capacity];
-  double partial[sum_partials];
-  float sums[capacity / sum_block + 1];
+  float sums[4];
+  float scale;
   float warp[tile_threads / 32];
   int active[tile_threads / 32];
 };
@@ -181,23 +184,24 @@ __device__ inline std::byte* shared_memory() {
 /// All threads: the scale of a tile whose values lie in shared memory.
 template <class Quantizer>
 __device__ inline float tile_scale(tile_memory<Quantizer>& m, int count, int active) {
+  using norm = typename Quantizer::norm;
   active = warp_count(active);
   if (threadIdx.x % 32 == 0) m.active[threadIdx.x / 32] = active;
   __syncthreads();
-  index const all = m.active[0] + m.active[1] + m.active[2] + m.active[3];
-  using norm = typename Quantizer::norm;
-  if (count <= static_cast<int>(sum_block)) {
-    f32 const sum = tile_sum_shared<typename norm::term>(m.c, count, m.warp);
-    return norm::scale(f64(sum).v, all);
-  }
   int blocks = 0;
   for (int i = 0; i < count; i += static_cast<int>(sum_block), ++blocks) {
     int const n = count - i < static_cast<int>(sum_block) ? count - i : static_cast<int>(sum_block);
     f32 const sum = tile_sum_shared<typename norm::term>(m.c + i, n, m.warp);
     if (threadIdx.x == 0) m.sums[blocks] = sum.v;
   }
+  if (threadIdx.x == 0) {  // a division in float64 is a call: registers of one thread are enough
+    index const all = index{m.active[0]} + m.active[1] + m.active[2] + m.active[3];
+    f64 p[4];  // the first partial sums of the scheme over blocks; the others are +0
+    for (int b = 0; b < 4; ++b) p[b] = f64(0.0) + f64(f32(b < blocks ? m.sums[b] : 0.0f));
+    m.scale = norm::scale(((p[0] + p[1]) + (p[2] + p[3])).v, all);
+  }
   __syncthreads();
-  return norm::scale(pairwise_sum_shared(m.sums, blocks, m.partial), all);
+  return m.scale;
 }
 
 /// All threads: encodes a tile and keeps its error. value(e, n, c, limit) fetches a quad.
@@ -251,18 +255,23 @@ __device__ inline void receive_part(device_piece const& p, std::byte const* mess
   if constexpr (Quantizer::has_scale) scale = load_float(messages + p.scale);
   for (int j = 0; j < quad; ++j) to[j] = Quantizer::value(code[j], f32(scale));
 }
-/// Decodes n elements from flat position i; they may lie in several pieces.
-template <class Quantizer>
-__device__ inline void receive_quad(device_cut const& cut, std::byte const* messages, int tensor, index i, int n,
-                                    f32 (&to)[quad]) {
+/// The piece that holds flat position i.
+__device__ inline device_piece const* find_piece(device_cut const& cut, int tensor, index i) {
   device_region const r = cut.regions[cut.per_tensor ? tensor : 0];
-  device_piece const* const p = cut.pieces + r.piece + (i - r.first) / r.width;
+  return cut.pieces + r.piece + (i - r.first) / r.width;
+}
+/// Decodes n elements from flat position i, which lies in *p or in a piece behind it; so may the others.
+template <class Quantizer>
+__device__ inline void receive_quad(device_piece const* p, std::byte const* messages, index i, int n,
+                                    f32 (&to)[quad]) {
+  while (i >= p->last) ++p;
   if (i + n <= p->last) {
     receive_part<Quantizer>(*p, messages, i, n, to);
   } else {
     for (int j = 0; j < quad; ++j) {
       f32 one[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
-      if (j < n) receive_part<Quantizer>(cut.pieces[r.piece + (i + j - r.first) / r.width], messages, i + j, 1, one);
+      while (j < n && i + j >= p->last) ++p;
+      if (j < n) receive_part<Quantizer>(*p, messages, i + j, 1, one);
       to[j] = one[0];
     }
   }
@@ -296,6 +305,8 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
   [[maybe_unused]] tile_memory<Up>* shared = nullptr;
   if constexpr (sends && single_pass<Up>) shared = reinterpret_cast<tile_memory<Up>*>(shared_memory());
 
+  [[maybe_unused]] device_piece const* piece = nullptr;
+  if constexpr (lanes::receives) piece = find_piece(a.in, tile.tensor, tile.first);
   [[maybe_unused]] int active = 0;
   int waiting = 0;
   for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
@@ -311,7 +322,7 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
       for (int j = 0; j < quad; ++j) x[j].r[tag] = v[j];
     });
     f32 received[quad], error[quad];
-    if constexpr (lanes::receives) receive_quad<Down>(a.in, a.in_messages, tile.tensor, tile.first + e, n, received);
+    if constexpr (lanes::receives) receive_quad<Down>(piece, a.in_messages, tile.first + e, n, received);
     if constexpr (compensated) load_quad(a.carry + tile.first + e, n, error);
     for (int j = 0; j < quad; ++j) x[j].template run<compensated>(received[j], error[j], k);
 
