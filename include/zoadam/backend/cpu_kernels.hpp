@@ -17,7 +17,7 @@ using pointers = registers<float*, Tags>;
 
 /// Runs body(i, n) over [0, n) in steps of the lane width; the last step may be partial.
 template <class Lane, class Body>
-ZOADAM_INLINE void for_lanes(index n, Body body) noexcept {
+ZOADAM_HOST_INLINE void for_lanes(index n, Body body) noexcept {
   constexpr index width = Lane::width;
   index i = 0;
   for (; i + width <= n; i += width) body(i, std::integral_constant<int, static_cast<int>(width)>{});
@@ -25,7 +25,7 @@ ZOADAM_INLINE void for_lanes(index n, Body body) noexcept {
 }
 
 template <class Lane, class Count>
-ZOADAM_INLINE Lane load(float const* from, Count count) noexcept {
+ZOADAM_HOST_INLINE Lane load(float const* from, Count count) noexcept {
   if constexpr (std::is_same_v<Count, int>) {
     return Lane::load(from, count);
   } else {
@@ -33,7 +33,7 @@ ZOADAM_INLINE Lane load(float const* from, Count count) noexcept {
   }
 }
 template <class Lane, class Count>
-ZOADAM_INLINE void store(Lane value, float* to, Count count) noexcept {
+ZOADAM_HOST_INLINE void store(Lane value, float* to, Count count) noexcept {
   if constexpr (std::is_same_v<Count, int>) {
     value.store(to, count);
   } else {
@@ -41,7 +41,7 @@ ZOADAM_INLINE void store(Lane value, float* to, Count count) noexcept {
   }
 }
 template <class Lane, class Count>
-ZOADAM_INLINE void store_where(typename Lane::mask where, Lane value, float* to, Count count) noexcept {
+ZOADAM_HOST_INLINE void store_where(typename Lane::mask where, Lane value, float* to, Count count) noexcept {
   if (where.all()) {
     store(value, to, count);
   } else if (where.any()) {
@@ -51,11 +51,11 @@ ZOADAM_INLINE void store_where(typename Lane::mask where, Lane value, float* to,
 
 /// Loops whose tiles are summed and encoded before the next one begins: meanwhile the processor's own prefetchers run
 /// dry, so these ask for memory one KiB ahead of its use.
-ZOADAM_INLINE void prefetch(float const* at) noexcept { __builtin_prefetch(at + 256); }
+ZOADAM_HOST_INLINE void prefetch(float const* at) noexcept { __builtin_prefetch(at + 256); }
 
 /// Elements [at, at + count) of a payload in one lane; quantizers may offer that themselves.
 template <class Quantizer, class Lane, class Count>
-ZOADAM_INLINE Lane decoded(std::byte const* payload, index at, Lane scale, Count count) noexcept {
+ZOADAM_HOST_INLINE Lane decoded(std::byte const* payload, index at, Lane scale, Count count) noexcept {
   if constexpr (requires { Quantizer::decoded(payload, at, scale, count); }) {
     return Quantizer::decoded(payload, at, scale, count);
   } else {
@@ -99,7 +99,7 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
       e.r[tag] = load<lane>(p[tag] + i, count);
       if constexpr (e.sends) prefetch(p[tag] + i);
     });
-    [[maybe_unused]] lane received, error;
+    [[maybe_unused]] lane received(0.0f), error(0.0f);
     if constexpr (e.receives) received = decoded<Down>(io.received, io.skip + i, scale, count);
     if constexpr (compensated) {
       error = load<lane>(io.error + i, count);
@@ -193,7 +193,7 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
     registers<lane, unite<typename Form::own_reads, typename Form::own_writes>> r;
     for_each_tag(typename Form::own_reads{},
                  [&](auto tag) ZOADAM_LAMBDA_INLINE { r[tag] = load<lane>(p[tag] + i, count); });
-    [[maybe_unused]] lane error;
+    [[maybe_unused]] lane error(0.0f);
     if constexpr (Down::compensated) {
       error = load<lane>(io.error + i, count);
       prefetch(io.error + i);

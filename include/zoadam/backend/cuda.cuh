@@ -294,10 +294,6 @@ class basic_cuda_backend {
   template <class Quantizer>
   static constexpr std::size_t shared_bytes = [] {
     if constexpr (detail::single_pass<Quantizer>) {
-      static_assert(
-          detail::tile_of<Quantizer> <= 8192,
-          "zoadam: the CUDA backend keeps a block in shared memory, which holds 8192 elements; use a smaller "
-          "block, per_tensor or whole");
       return detail::tile_memory_bytes<Quantizer>;
     } else {
       return std::size_t{0};

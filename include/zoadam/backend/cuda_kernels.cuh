@@ -21,8 +21,18 @@ ZOADAM_INLINE bool aligned_to(void const* p, std::size_t bytes) noexcept {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
+/// Tells the compiler that p points to device memory, as far as it can be told.
+template <class T>
+__device__ inline T* in_device_memory(T* p) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
 /// Elements [0, n) at p, n <= 4; the others are +0. Whole quads of 16-byte alignment are one access.
 __device__ inline void load_quad(float const* p, int n, f32 (&to)[quad]) {
+  p = in_device_memory(p);
   if (n == quad && aligned_to(p, 16)) {
     float4 const v = *reinterpret_cast<float4 const*>(p);
     to[0] = f32(v.x), to[1] = f32(v.y), to[2] = f32(v.z), to[3] = f32(v.w);
@@ -31,16 +41,33 @@ __device__ inline void load_quad(float const* p, int n, f32 (&to)[quad]) {
   }
 }
 __device__ inline void store_quad(f32 const (&from)[quad], float* p, int n) {
+  p = in_device_memory(p);
   if (n == quad && aligned_to(p, 16)) {
+#if defined(__CUDA_ARCH__)  // the compiler may tear a vector store into four
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "f"(from[0].v), "f"(from[1].v), "f"(from[2].v), "f"(from[3].v)
+                 : "memory");
+#else
     *reinterpret_cast<float4*>(p) = make_float4(from[0].v, from[1].v, from[2].v, from[3].v);
+#endif
   } else {
     for (int j = 0; j < quad; ++j) {
       if (j < n) p[j] = from[j].v;
     }
   }
 }
+/// Whole quads of shared memory, at multiples of 16 bytes.
+__device__ inline void load_shared(float const* p, f32 (&to)[quad]) {
+  float4 const v = *reinterpret_cast<float4 const*>(p);
+  to[0] = f32(v.x), to[1] = f32(v.y), to[2] = f32(v.z), to[3] = f32(v.w);
+}
+__device__ inline void store_shared(f32 const (&from)[quad], float* p) {
+  *reinterpret_cast<float4*>(p) = make_float4(from[0].v, from[1].v, from[2].v, from[3].v);
+}
 template <class Half>
 __device__ inline void load_half_quad(Half const* p, int n, f32 (&to)[quad]) {
+  p = in_device_memory(p);
   if (n == quad && aligned_to(p, 8)) {
     ushort4 const v = *reinterpret_cast<ushort4 const*>(p);
     to[0] = f32(to_float(Half{v.x})), to[1] = f32(to_float(Half{v.y}));
@@ -80,10 +107,20 @@ __device__ inline void load_codes(std::byte const* payload, index at, int n, std
     for (int j = 0; j < quad; ++j) code[j] = j < n ? (bits >> j) & 1u : 0u;
   } else if constexpr (Quantizer::code_bits == 16) {
     std::uint16_t const* const p = reinterpret_cast<std::uint16_t const*>(payload) + at;
-    for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+    if (n == quad && aligned_to(p, 8)) {
+      ushort4 const v = *reinterpret_cast<ushort4 const*>(p);
+      code[0] = v.x, code[1] = v.y, code[2] = v.z, code[3] = v.w;
+    } else {
+      for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+    }
   } else {
     std::uint32_t const* const p = reinterpret_cast<std::uint32_t const*>(payload) + at;
-    for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+    if (n == quad && aligned_to(p, 16)) {
+      uint4 const v = *reinterpret_cast<uint4 const*>(p);
+      code[0] = v.x, code[1] = v.y, code[2] = v.z, code[3] = v.w;
+    } else {
+      for (int j = 0; j < quad; ++j) code[j] = j < n ? p[j] : 0u;
+    }
   }
 }
 
@@ -98,12 +135,23 @@ __device__ inline void store_codes(std::byte* payload, index at, int n, std::uin
     for (int stride = 1; stride < 8; stride *= 2) word |= __shfl_xor_sync(all_lanes, word, stride);
     if (at % 32 == 0 && n > 0) reinterpret_cast<std::uint32_t*>(payload)[at / 32] = word;
   } else if constexpr (Quantizer::code_bits == 16) {
-    for (int j = 0; j < quad; ++j) {
-      if (j < n) reinterpret_cast<std::uint16_t*>(payload)[at + j] = static_cast<std::uint16_t>(code[j]);
+    std::uint16_t* const p = reinterpret_cast<std::uint16_t*>(payload) + at;
+    if (n == quad && aligned_to(p, 8)) {
+      auto const half = [&](int j) { return static_cast<std::uint16_t>(code[j]); };
+      *reinterpret_cast<ushort4*>(p) = make_ushort4(half(0), half(1), half(2), half(3));
+    } else {
+      for (int j = 0; j < quad; ++j) {
+        if (j < n) p[j] = static_cast<std::uint16_t>(code[j]);
+      }
     }
   } else {
-    for (int j = 0; j < quad; ++j) {
-      if (j < n) reinterpret_cast<std::uint32_t*>(payload)[at + j] = code[j];
+    std::uint32_t* const p = reinterpret_cast<std::uint32_t*>(payload) + at;
+    if (n == quad && aligned_to(p, 16)) {
+      *reinterpret_cast<uint4*>(p) = make_uint4(code[0], code[1], code[2], code[3]);
+    } else {
+      for (int j = 0; j < quad; ++j) {
+        if (j < n) p[j] = code[j];
+      }
     }
   }
 }
@@ -288,6 +336,9 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
     else
       return Up::compensated;
   }();
+  // A division of 64-bit numbers is a call: early, while few registers are in use.
+  [[maybe_unused]] device_piece const* piece = nullptr;
+  if constexpr (lanes::receives) piece = find_piece(a.in, tile.tensor, tile.first);
   device_tensor const& tensor = a.tensors[tile.tensor];
   coefficients<f32> const k = a.group[tensor.group].template as<f32>();
   bool const missing = a.now->bad != 0;
@@ -305,8 +356,6 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
   [[maybe_unused]] tile_memory<Up>* shared = nullptr;
   if constexpr (sends && single_pass<Up>) shared = reinterpret_cast<tile_memory<Up>*>(shared_memory());
 
-  [[maybe_unused]] device_piece const* piece = nullptr;
-  if constexpr (lanes::receives) piece = find_piece(a.in, tile.tensor, tile.first);
   [[maybe_unused]] int active = 0;
   int waiting = 0;
   for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
@@ -340,8 +389,8 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         }
       }
       if constexpr (single_pass<Up>) {
-        store_quad(value, shared->c + e, n);
-        if constexpr (bounded<send>) store_quad(limit, shared->limit + e, n);
+        store_shared(value, shared->c + e);
+        if constexpr (bounded<send>) store_shared(limit, shared->limit + e);
       } else {
         store_quad(value, a.carry + tile.first + e, n);
       }
@@ -379,9 +428,9 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         scale = tile_scale(*shared, tile.count, active);
         if (threadIdx.x == 0) *reinterpret_cast<float*>(a.out_messages + tile.scale) = scale;
       }
-      auto const values = [&](int e, int n, f32(&c)[quad], f32(&limit)[quad]) {
-        load_quad(shared->c + e, n, c);
-        if constexpr (bounded<send>) load_quad(shared->limit + e, n, limit);
+      auto const values = [&](int e, int, f32(&c)[quad], [[maybe_unused]] f32(&limit)[quad]) {
+        load_shared(shared->c + e, c);
+        if constexpr (bounded<send>) load_shared(shared->limit + e, limit);
       };
       encode_tile<Up, bounded<send>>(values, tile.count, scale, a.out_messages + tile.payload, tile.at,
                                      compensated ? a.carry + tile.first : nullptr);
@@ -392,7 +441,7 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
 
 /// Optional: a message that may be missing, by what the step has learnt.
 template <class Segment, class Down, bool OptionalIn, class Up, bool OptionalOut, class Fields>
-__global__ void __launch_bounds__(tile_threads) segment_kernel(segment_arguments<Fields> a) {
+__global__ void __launch_bounds__(tile_threads, 1) segment_kernel(segment_arguments<Fields> a) {
   if (a.now->defect != 0) return;
   bool const receives = !OptionalIn || a.now->contributions != 0;
   bool const sends = !OptionalOut || a.now->bad == 0;
@@ -461,7 +510,7 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
           limit[j] = x[j].limit;
           if constexpr (Form::masked) active += j < n && x[j].active.v;
         }
-        if constexpr (single_pass<Down>) store_quad(limit, shared->limit + e, n);
+        if constexpr (single_pass<Down>) store_shared(limit, shared->limit + e);
       }
       f32 sum[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
       bool first = true;
@@ -492,7 +541,7 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
         value[j] = x[j].template finish<Down::compensated>(r[j], mean, error[j], k);
       }
       if constexpr (single_pass<Down>) {
-        store_quad(value, shared->c + e, n);
+        store_shared(value, shared->c + e);
       } else {
         store_quad(value, a.carry + tile.own + e, n);
       }
@@ -511,9 +560,9 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       } else {
         __syncthreads();
       }
-      auto const values = [&](int e, int n, f32(&c)[quad], f32(&limit)[quad]) {
-        load_quad(shared->c + e, n, c);
-        if constexpr (bounded<Form>) load_quad(shared->limit + e, n, limit);
+      auto const values = [&](int e, int, f32(&c)[quad], [[maybe_unused]] f32(&limit)[quad]) {
+        load_shared(shared->c + e, c);
+        if constexpr (bounded<Form>) load_shared(shared->limit + e, limit);
       };
       encode_tile<Down, bounded<Form>>(values, tile.count, scale, a.message + tile.payload, tile.at,
                                        Down::compensated ? a.carry + tile.own : nullptr);

@@ -31,7 +31,7 @@ struct identity_quantizer {
   }
   /// Elements [at, at + count) in one lane.
   template <class Lane, class Count>
-  ZOADAM_INLINE static Lane decoded(std::byte const* payload, index at, Lane, Count count) noexcept {
+  ZOADAM_HOST_INLINE static Lane decoded(std::byte const* payload, index at, Lane, Count count) noexcept {
     float values[Lane::width] = {};
     std::memcpy(values, payload + 4 * at, 4 * static_cast<std::size_t>(count));
     return Lane::load(values);

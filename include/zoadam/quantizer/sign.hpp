@@ -51,7 +51,8 @@ struct sign_quantizer {
   }
   /// The same, and kept(i, count, c, decoded) on each lane, so that nothing has to be decoded for its error.
   template <class Lane, class Kept>
-  ZOADAM_INLINE static void encode(float const* c, index n, float scale, std::byte* payload, Kept kept) noexcept {
+  ZOADAM_HOST_INLINE static void encode(float const* c, index n, float scale, std::byte* payload,
+                                        Kept kept) noexcept {
     constexpr int width = Lane::width;
     Lane const magnitude(scale);
     for (index i = 0; i < n; i += 32, payload += 4) {
@@ -87,7 +88,7 @@ struct sign_quantizer {
   }
   /// Elements [at, at + count) in one lane.
   template <class Lane>
-  ZOADAM_INLINE static Lane decoded(std::byte const* payload, index at, Lane scale, int count) noexcept {
+  ZOADAM_HOST_INLINE static Lane decoded(std::byte const* payload, index at, Lane scale, int count) noexcept {
     return with_sign(scale, Lane::mask::from_bits(bits<Lane::width>(payload, at, count)));
   }
 
@@ -101,7 +102,7 @@ struct sign_quantizer {
  private:
   // Bits [at, at + count) of the payload, count <= Width <= 16; reads no word beyond them.
   template <int Width>
-  ZOADAM_INLINE static std::uint32_t bits(std::byte const* payload, index at, int count) noexcept {
+  ZOADAM_HOST_INLINE static std::uint32_t bits(std::byte const* payload, index at, int count) noexcept {
     if (at % Width == 0) {  // no lane crosses a word, and what follows `count` bits in the word does no harm
       if constexpr (Width == 16) {
         std::uint16_t part;

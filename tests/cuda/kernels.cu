@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused kernels of 0/1 Adam, 1-bit Adam and Adam, for the checks of generated code.
+#include "zoadam/aliases.hpp"
+#include "zoadam/backend/cuda.cuh"
+#include "zoadam/transport/cuda_thread.hpp"
+
+namespace {
+
+using namespace zoadam;
+
+template <class Optimizer>
+void use(cudaStream_t stream) {
+  cuda_thread_group group(1);
+  Optimizer o({}, {}, group.rank(0, stream), cuda_backend(stream));
+  (void)o.step(0.1).get();
+  (void)o.synchronize().get();
+}
+
+}  // namespace
+
+void use_all(cudaStream_t stream) {
+  use<zero_one_adam<cuda_thread_transport, cuda_backend>>(stream);
+  use<onebit_adam<cuda_thread_transport, cuda_backend>>(stream);
+  use<adam<cuda_thread_transport, cuda_backend>>(stream);
+}
