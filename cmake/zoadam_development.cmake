@@ -51,6 +51,29 @@ function(zoadam_own_program target)
   target_compile_options(${target} PRIVATE ${ZOADAM_WARNINGS} ${flags})
 endfunction()
 
+# CUDA as a language, where there is a compiler for it.
+set(ZOADAM_CUDA_ARCHITECTURES 80 90 CACHE STRING "Compute capabilities of the project's own CUDA programs")
+set(ZOADAM_HAS_NVCC FALSE)
+if(TARGET zoadam_cuda)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${ZOADAM_CUDA_ARCHITECTURES})
+    enable_language(CUDA)
+    set(ZOADAM_HAS_NVCC TRUE)
+  else()
+    message(STATUS "zoadam: no nvcc: what needs it is left out")
+  endif()
+endif()
+
+# Warnings and libraries for one of the project's own CUDA programs.
+function(zoadam_own_cuda_program target)
+  target_link_libraries(${target} PRIVATE zoadam::cuda Threads::Threads)
+  target_compile_options(
+    ${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Werror;all-warnings;-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror>
+                      $<$<COMPILE_LANGUAGE:CXX>:${ZOADAM_WARNINGS}>)
+endfunction()
+
 # find_package first; at the top level, the pinned release of the official repository second.
 macro(zoadam_find_doctest)
   find_package(doctest CONFIG QUIET)

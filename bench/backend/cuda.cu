@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused kernels of the CUDA backend, one by one, against a device-to-device copy in the same run.
+//
+// The kernels are those that optimizers run: the same segments over the same views, without a transport between them.
+#include "zoadam/backend/cuda.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "measure.hpp"
+#include "zoadam/detail/plan.hpp"
+#include "zoadam/quantizer/error_feedback.hpp"
+#include "zoadam/quantizer/identity.hpp"
+#include "zoadam/quantizer/sign.hpp"
+#include "zoadam/state/frozen_variance.hpp"
+#include "zoadam/state/local_adam.hpp"
+#include "zoadam/sync/every_step.hpp"
+
+namespace bench {
+namespace {
+
+using namespace zoadam;
+using zoadam::index;
+
+constexpr int ranks = 4;
+
+using space = displacement<power::one>;
+using sign = error_feedback<sign_quantizer<>>;
+using worker_error = at::worker_error_t<space>;
+using owner_error = at::owner_error_t<space>;
+using fields = zoadam::fields<field<at::momentum_t, home::worker>, field<at::variance_t, home::replica>,
+                              field<at::anchor_t, home::replica>, field<worker_error, home::worker>,
+                              field<owner_error, home::owner>>;
+using sign_plan = detail::stage_plan<exchange<space, every_step, sign>>;
+using mean_plan = detail::stage_plan<exchange<moments_update, every_step, identity_quantizer>>;
+
+template <class Receive, class Send, class... Formulas>
+using segment = detail::segment<Receive, Send, Formulas...>;
+using detail::no_messages;
+using detail::nothing;
+
+__global__ void fill_kernel(float* x, index n, float low, float high, std::uint32_t seed) {
+  for (index i = static_cast<index>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<index>(gridDim.x) * blockDim.x) {
+    auto h = static_cast<std::uint32_t>(i) * 2654435761u + seed;
+    h = (h ^ (h >> 15)) * 2246822519u;
+    x[i] = low + (high - low) * static_cast<float>((h ^ (h >> 13)) >> 8) * 0x1p-24f;
+  }
+}
+
+/// Every array of the loops, filled with numbers of plausible size; all elements are active.
+class arena {
+ public:
+  arena(index elements, cudaStream_t stream)
+      : elements_(elements),
+        stream_(stream),
+        backend(stream),
+        memory_(backend.allocate(arrays_ * elements * 4 + 4096)),
+        x(take(-0.1f, 0.1f)),
+        g(take(-0.01f, 0.01f)),
+        m(take(-0.01f, 0.01f)),
+        v(take(1e-6f, 1e-4f)),
+        a(take(-0.1f, 0.1f)),
+        worker_errors(take(-1e-5f, 1e-5f)),
+        owner_errors(take(-1e-5f, 1e-5f)),
+        other(take(0, 1)),
+        tensors({{"x", {}, {x, size()}, std::span<float const>(g, size())}}, 1),
+        plans(sign_plan(tensors, ranks), mean_plan(tensors, 1)),
+        up(backend.allocate(signs().offsets().back())),
+        received(backend.allocate(ranks * signs().offsets()[1])),
+        down(backend.allocate(signs().offsets().back())),
+        gathered(backend.allocate(std::get<1>(plans).down.offsets().back())),
+        scalars_(backend.allocate(65536)) {
+    backend.plan(tensors, plans, 0);
+    view.tensors = &tensors;
+    view.field[at::momentum] = m;
+    view.field[at::variance] = v;
+    view.field[at::anchor] = a;
+    view.field[worker_error{}] = worker_errors;
+    view.field[owner_error{}] = owner_errors;
+    std::byte* at = scalars_.data();
+    view.now = reinterpret_cast<detail::progress*>(at);
+    view.group = reinterpret_cast<coefficients<float>*>(at + 1024);
+    view.numbers = reinterpret_cast<detail::group_numbers*>(at + 2048);
+    view.contributes = reinterpret_cast<unsigned char*>(at + 3072);
+    view.groups = 1;
+    view.hyper = {0.9, 0.999, 0, 1e-8f, 0, 1, 0, true};
+    block_sums_ = backend.allocate((elements / sum_block + 2) * 4);
+    view.block_sums = reinterpret_cast<float*>(block_sums_.data());
+    ZOADAM_CUDA(cudaMemsetAsync(view.contributes, 1, ranks, stream));
+    detail::progress now;
+    now.contributions = ranks;
+    now.count = 10;
+    now.power1 = 0.35, now.power2 = 0.99;
+    ZOADAM_CUDA(cudaMemcpyAsync(view.now, &now, sizeof now, cudaMemcpyHostToDevice, stream));
+    detail::group_numbers const numbers{1e-3f, 0.01f, 4e-3f, 1.0f};
+    ZOADAM_CUDA(cudaMemcpyAsync(view.numbers, &numbers, sizeof numbers, cudaMemcpyHostToDevice, stream));
+    backend.refresh(view, detail::advance::never);
+    ZOADAM_CUDA(cudaStreamSynchronize(stream));
+  }
+  partition<sign> const& signs() const { return std::get<0>(plans).up; }
+
+ private:
+  static constexpr index arrays_ = 8;
+  std::size_t size() const { return static_cast<std::size_t>(elements_); }
+  float* take(float low, float high) {
+    float* const p = reinterpret_cast<float*>(memory_.data()) + elements_ * taken_;
+    detail::launch("fill", fill_kernel, 4096, 256, 0, stream_, p, elements_, low, high,
+                   static_cast<std::uint32_t>(++taken_));
+    return p;
+  }
+  index elements_;
+  cudaStream_t stream_;
+  index taken_ = 0;
+
+ public:
+  cuda_backend backend;
+
+ private:
+  cuda_backend::memory memory_;
+
+ public:
+  float *x, *g, *m, *v, *a, *worker_errors, *owner_errors, *other;
+  layout tensors;
+  std::tuple<sign_plan, mean_plan> plans;
+  cuda_backend::memory up, received, down, gathered;
+  detail::view<fields> view{};
+
+ private:
+  cuda_backend::memory scalars_, block_sums_;
+};
+
+/// Milliseconds of one call: median over rounds after warm-up, by device events.
+template <class F>
+double milliseconds(cudaStream_t stream, int rounds, F const& f) {
+  cudaEvent_t begin, end;
+  ZOADAM_CUDA(cudaEventCreate(&begin));
+  ZOADAM_CUDA(cudaEventCreate(&end));
+  std::vector<double> all;
+  for (int i = -3; i < rounds; ++i) {
+    ZOADAM_CUDA(cudaEventRecord(begin, stream));
+    f();
+    ZOADAM_CUDA(cudaEventRecord(end, stream));
+    ZOADAM_CUDA(cudaEventSynchronize(end));
+    float ms = 0;
+    ZOADAM_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= 0) all.push_back(ms);
+  }
+  ZOADAM_CUDA(cudaEventDestroy(begin));
+  ZOADAM_CUDA(cudaEventDestroy(end));
+  return median(all);
+}
+
+void run(index elements, int rounds, cudaStream_t stream, std::vector<row>& rows) {
+  arena d(elements, stream);
+  auto& backend = d.backend;
+  double const copy = milliseconds(stream, rounds, [&] {
+    ZOADAM_CUDA(
+        cudaMemcpyAsync(d.other, d.x, static_cast<std::size_t>(elements) * 4, cudaMemcpyDeviceToDevice, stream));
+  });
+  double const copy_rate = 8.0 * static_cast<double>(elements) / copy;  // bytes per millisecond
+  std::string const size = " @" + std::to_string(elements >> 20) + "Mi";
+  auto const add = [&](char const* name, double bytes, index n, auto const& f) {
+    double const ms = milliseconds(stream, rounds, f);
+    double const each = static_cast<double>(n);
+    rows.push_back({name + size, 1, 1e6 * ms / each, bytes, bytes * each / ms / copy_rate});
+    print(rows.back());
+  };
+  add("copy, device to device", 8, elements, [&] {
+    ZOADAM_CUDA(
+        cudaMemcpyAsync(d.other, d.x, static_cast<std::size_t>(elements) * 4, cudaMemcpyDeviceToDevice, stream));
+  });
+
+  detail::outgoing<sign> const out{&d.signs(), d.up.data(), d.worker_errors};
+  detail::incoming<sign> const in{&std::get<0>(d.plans).down, d.down.data()};
+  detail::incoming<identity_quantizer> const mean{&std::get<1>(d.plans).down, d.gathered.data()};
+  using replace_form = space::replacing;
+  using correct_form = space::correcting<true>;
+  add("local step", 24, elements, [&] {
+    backend.run<segment<nothing, nothing, local_momentum, local_step>>(d.view, no_messages{}, no_messages{});
+  });
+  add("exchange worker side, replace", 28.125, elements,
+      [&] { backend.run<segment<nothing, replace_form, local_momentum, local_step>>(d.view, no_messages{}, out); });
+  add("exchange worker side, correct", 32.125, elements,
+      [&] { backend.run<segment<nothing, correct_form, local_momentum, local_step>>(d.view, no_messages{}, out); });
+  add("apply, replace", 20.125, elements,
+      [&] { backend.run<segment<replace_form, nothing>>(d.view, in, no_messages{}); });
+  add("apply, correct", 28.125, elements,
+      [&] { backend.run<segment<correct_form, nothing>>(d.view, in, no_messages{}); });
+  add("rank side, n = 4", 12.625, d.signs().elements(0), [&] {
+    backend.own<correct_form>(d.view, d.signs(), std::get<0>(d.plans).down, 0, d.received.data(), d.up.data(),
+                              d.owner_errors);
+  });
+  add("Adam step", 28, elements, [&] {
+    backend.run<segment<nothing, nothing, local_variance, local_momentum, corrected_step>>(d.view, no_messages{},
+                                                                                           no_messages{});
+  });
+  add("Adam step on a received mean", 28, elements,
+      [&] { backend.run<segment<moments_update::the_form, nothing, corrected_step>>(d.view, mean, no_messages{}); });
+  add("gradient check", 4, elements, [&] { backend.check(d.view); });
+  ZOADAM_CUDA(cudaStreamSynchronize(stream));
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int count, char** arguments) {
+  int devices = 0;
+  cudaError_t const status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess || devices == 0) {
+    std::printf("%s: no CUDA device: %s\n", arguments[0],
+                status == cudaSuccess ? "the driver knows none" : cudaGetErrorString(status));
+    return 77;
+  }
+  std::string json;
+  std::vector<long> mebi{16, 1024};
+  int rounds = 20;
+  for (int i = 1; i < count; i += 2) {
+    std::string const flag = arguments[i];
+    if (i + 1 == count || (flag != "--json" && flag != "--mebi-elements" && flag != "--rounds")) {
+      std::fprintf(stderr, "usage: %s [--json FILE] [--mebi-elements N] [--rounds N]\n", arguments[0]);
+      return 2;
+    }
+    if (flag == "--json") json = arguments[i + 1];
+    if (flag == "--mebi-elements") mebi = {std::strtol(arguments[i + 1], nullptr, 10)};
+    if (flag == "--rounds") rounds = static_cast<int>(std::strtol(arguments[i + 1], nullptr, 10));
+  }
+  int major = 0, minor = 0;
+  ZOADAM_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  ZOADAM_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  bench::facts const machine{{"compute_capability", std::to_string(major) + "." + std::to_string(minor)},
+                             {"build", ZOADAM_BENCH_CONFIG},
+                             {"rounds", std::to_string(rounds)}};
+  bench::print(machine);
+  cudaStream_t stream;
+  ZOADAM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::vector<bench::row> rows;
+  for (long n : mebi) bench::run(static_cast<zoadam::index>(n) << 20, rounds, stream, rows);
+  if (!json.empty() && !bench::write_json(json, machine, rows)) {
+    std::fprintf(stderr, "%s: cannot write %s\n", arguments[0], json.c_str());
+    return 1;
+  }
+  return 0;
+}
