@@ -74,10 +74,14 @@ function(zoadam_own_cuda_program target)
                       $<$<COMPILE_LANGUAGE:CXX>:${ZOADAM_WARNINGS}>)
 endfunction()
 
-# find_package first; at the top level, the pinned release of the official repository second.
+# find_package first; then the folder that ZOADAM_THIRD_PARTY names; at the top level, the pinned release of the official
+# repository last.
 macro(zoadam_find_doctest)
   find_package(doctest CONFIG QUIET)
-  if(NOT doctest_FOUND AND PROJECT_IS_TOP_LEVEL)
+  if(NOT doctest_FOUND AND EXISTS "$ENV{ZOADAM_THIRD_PARTY}/doctest/doctest.h")
+    add_library(doctest::doctest INTERFACE IMPORTED)
+    target_include_directories(doctest::doctest INTERFACE $ENV{ZOADAM_THIRD_PARTY})
+  elseif(NOT doctest_FOUND AND PROJECT_IS_TOP_LEVEL)
     message(STATUS "zoadam: package doctest is not installed: fetching 2.4.9 from its repository")
     set(DOCTEST_WITH_TESTS OFF)
     include(FetchContent)

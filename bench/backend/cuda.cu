@@ -18,6 +18,7 @@
 #include "zoadam/quantizer/sign.hpp"
 #include "zoadam/state/frozen_variance.hpp"
 #include "zoadam/state/local_adam.hpp"
+#include "zoadam/state/mean.hpp"
 #include "zoadam/sync/every_step.hpp"
 
 namespace bench {
@@ -201,6 +202,8 @@ void run(index elements, int rounds, cudaStream_t stream, std::vector<row>& rows
   });
   add("Adam step on a received mean", 28, elements,
       [&] { backend.run<segment<moments_update::the_form, nothing, corrected_step>>(d.view, mean, no_messages{}); });
+  add("compress a gradient", 12.125, elements,
+      [&] { backend.run<segment<nothing, gradient_mean::the_form>>(d.view, no_messages{}, out); });
   add("gradient check", 4, elements, [&] { backend.check(d.view); });
   ZOADAM_CUDA(cudaStreamSynchronize(stream));
 }
