@@ -8,53 +8,12 @@
 #include <cstring>
 #include <memory>
 
+#include "simt/device_memory.hpp"
 #include "suite/job.hpp"
 #include "zoadam/backend/cuda.cuh"
 #include "zoadam/transport/cuda_thread.hpp"
 
 namespace suite {
-
-/// A stream that does not wait for the default one.
-class device_stream {
- public:
-  device_stream() { ZOADAM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  device_stream(device_stream const&) = delete;
-  device_stream& operator=(device_stream const&) = delete;
-  ~device_stream() { (void)cudaStreamDestroy(stream_); }
-  operator cudaStream_t() const noexcept { return stream_; }
-  void wait() const { ZOADAM_CUDA(cudaStreamSynchronize(stream_)); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-/// n values of T on the device, `shift` elements behind the beginning of an allocation.
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t n, std::size_t shift = 0) : size_(n), shift_(shift) {
-    void* p = nullptr;
-    ZOADAM_CUDA(cudaMalloc(&p, (n + shift + 1) * sizeof(T)));
-    data_.reset(static_cast<T*>(p));
-  }
-  std::span<T> span() const noexcept { return {data_.get() + shift_, size_}; }
-  std::size_t size() const noexcept { return size_; }
-  void put(T const* from) const {
-    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(span().data(), from, size_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> get() const {
-    std::vector<T> all(size_);
-    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(all.data(), span().data(), size_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return all;
-  }
-
- private:
-  struct deleter {
-    void operator()(T* p) const noexcept { (void)cudaFree(p); }
-  };
-  std::size_t size_, shift_;
-  std::unique_ptr<T, deleter> data_;
-};
 
 /// The same composition on the CPU and on a device.
 template <class Optimizer>
@@ -116,7 +75,7 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       dx.push_back(std::make_unique<device_array<float>>(n, shift));
       dg.push_back(std::make_unique<device_array<float>>(n, shift));
       dh.push_back(std::make_unique<device_array<std::uint16_t>>(n, shift));
-      dx[k]->put(x[k].data());
+      dx[k]->put(x[k].data(), stream);
     }
     for (std::size_t k = 0; k < job.sizes.size(); ++k) {
       auto const views = [&](auto type) -> std::pair<zoadam::gradient_view, zoadam::gradient_view> {
@@ -144,12 +103,14 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       wrong += !same_report(a, b);
       wrong += c.replica_hash() != d.replica_hash();
       wrong += c.variance_updates() != d.variance_updates();
-      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(), x[k]);
+      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(stream), x[k]);
       zoadam::detail::for_each_tag(typename cpu_type::fields::tags{}, [&](auto tag) {
         auto const there = d.values(tag);
         flat copy(there.size());
         if (!copy.empty()) {
-          ZOADAM_CUDA(cudaMemcpy(copy.data(), there.data(), copy.size() * sizeof(float), cudaMemcpyDeviceToHost));
+          ZOADAM_CUDA(
+              cudaMemcpyAsync(copy.data(), there.data(), there.size_bytes(), cudaMemcpyDeviceToHost, stream));
+          stream.wait();
         }
         wrong += !same_bits(copy, copy_of(c.values(tag)));
       });
@@ -166,8 +127,8 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
                                                           : zoadam::to_float16(now[at]).bits;
           }
         }
-        dg[k]->put(g[k].data());
-        dh[k]->put(h[k].data());
+        dg[k]->put(g[k].data(), stream);
+        dh[k]->put(h[k].data(), stream);
       }
       double const scale = step % 4 == 0 ? 0.5 : 1.0;
       auto const a = c.step(static_cast<double>(job.rate(step)), scale);
