@@ -258,8 +258,8 @@ class optimizer {
     poisoned_.set = true;
     link_.abort();
   }
-  // Start of every call that changes something. A backend that runs behind learns of a mismatch after the call in which
-  // it happened; every later call says so.
+  // Start of every call that changes something. A backend that runs behind learns of a mismatch after the call in
+  // which it happened; every later call says so.
   void enter(char const* call) {
     try {
       backend_.poll(call);

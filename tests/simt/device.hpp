@@ -15,6 +15,21 @@
 
 namespace suite {
 
+/// Early events of each schedule.
+template <class Options>
+void quick_schedules(Options& o) {
+  o.max_norm = 1;
+  if constexpr (requires { o.state.freeze.step; }) o.state.freeze.step = 8;
+  if constexpr (requires { o.state.freeze.warmup; }) o.state.freeze = {2, 2, 0.5};
+  if constexpr (requires { o.state.variance_freeze_step; }) {
+    o.state.variance_freeze_step = 6;
+    o.state.variance_scaler = 2;
+  }
+  if constexpr (requires { o.sync.start; }) o.sync.start = 6;
+  if constexpr (requires { o.sync.period; }) o.sync.period = 6;
+  if constexpr (requires { o.state.variance_schedule.kappa; }) o.state.variance_schedule.kappa = 2;
+}
+
 /// The same composition on the CPU and on a device.
 template <class Optimizer>
 struct twin;
@@ -29,10 +44,11 @@ template <class Optimizer>
 struct pair_job {
   int ranks = 2;
   int steps = 24;
+  int groups = 2;  ///< tensors take turns
   std::vector<std::size_t> sizes{700, 0, 4099, 33, 2048};
   std::vector<std::size_t> shifts{};  ///< elements by which each tensor is off a 16-byte border; empty: none
   zoadam::dtype type = zoadam::dtype::float32;
-  std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto&) {};
+  std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto& o) { quick_schedules(o); };
   std::function<flat(int rank, int step, std::size_t n)> gradient = [](int rank, int step, std::size_t n) {
     flat g = noisy_gradient(11, rank, step, n);
     for (std::size_t k = 0; k < n; ++k) g[k] *= k % 5 == 0 ? 0.0f : k % 3 == 0 ? 1e-3f : 1.0f;
@@ -86,12 +102,13 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       std::pair<zoadam::gradient_view, zoadam::gradient_view> gradients{g[k], dg[k]->span()};
       if (job.type == zoadam::dtype::bfloat16) gradients = views(zoadam::bfloat16{});
       if (job.type == zoadam::dtype::float16) gradients = views(zoadam::float16{});
-      int const group = static_cast<int>(k % 2);
+      int const group = static_cast<int>(k) % job.groups;
       host.push_back({"t", {}, x[k], gradients.first, group});
       device.push_back({"t", {}, dx[k]->span(), gradients.second, group});
     }
     typename cpu_type::options_type options;
-    options.groups = {{0.01, 1}, {0, 0.5}};
+    options.groups.clear();
+    for (int k = 0; k < job.groups; ++k) options.groups.push_back({k % 2 == 0 ? 0.01 : 0.0, 1.0 / (1 + k)});
     job.set(options);
     typename device_type::options_type device_options;
     static_assert(std::is_same_v<typename cpu_type::options_type, typename device_type::options_type>);
@@ -108,8 +125,7 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
         auto const there = d.values(tag);
         flat copy(there.size());
         if (!copy.empty()) {
-          ZOADAM_CUDA(
-              cudaMemcpyAsync(copy.data(), there.data(), there.size_bytes(), cudaMemcpyDeviceToHost, stream));
+          ZOADAM_CUDA(cudaMemcpyAsync(copy.data(), there.data(), there.size_bytes(), cudaMemcpyDeviceToHost, stream));
           stream.wait();
         }
         wrong += !same_bits(copy, copy_of(c.values(tag)));
@@ -148,6 +164,27 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
     CHECK(e.what == outcome::ok);
   }
   CHECK(wrong == 0);
+#if defined(ZOADAM_SIMT)
+  CHECK_NOTHROW(simt::expect_clean());
+  CHECK(simt::default_stream_uses() == 0);
+#endif
+}
+
+/// One to five ranks, single elements, more ranks than blocks, nothing at all.
+template <class Optimizer>
+void compare_many(std::vector<std::size_t> const& sizes = {300, 0, 1, 33, 129}, int steps = 14) {
+  using sizes_type = std::vector<std::size_t>;
+  for (auto const& [ranks, each] :
+       {std::pair{1, sizes}, std::pair{2, sizes}, std::pair{3, sizes}, std::pair{5, sizes_type{40, 1}},
+        std::pair{2, sizes_type{1}}, std::pair{3, sizes_type{0, 0}}}) {
+    CAPTURE(ranks);
+    CAPTURE(each.size());
+    pair_job<Optimizer> job;
+    job.ranks = ranks;
+    job.sizes = each;
+    job.steps = steps;
+    compare_with_cpu(job);
+  }
 }
 
 }  // namespace suite

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CUDA call of a job made to fail once: an exception that names it, on every rank some exception, nothing leaked,
-// parameters as they were. Only the shim can do that.
+// Every CUDA call of a job made to fail once: an exception that names it, on every rank some exception, nothing
+// leaked, parameters as they were. Only the shim can do that.
 #include <map>
 
 #include "device.hpp"

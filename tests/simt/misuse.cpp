@@ -36,8 +36,7 @@ std::span<T> at(void* p) {
 /// How the construction on one rank ends.
 ending construction(std::vector<tensor> list, cudaStream_t stream) {
   cuda_thread_group group(1);
-  return ending_of(
-      [&] { device_optimizer(std::move(list), {}, group.rank(0, stream), cuda_backend(stream)); });
+  return ending_of([&] { device_optimizer(std::move(list), {}, group.rank(0, stream), cuda_backend(stream)); });
 }
 
 /// No leak and no violation since the last time; violations that say why may be.
@@ -72,8 +71,8 @@ TEST_CASE("tensors that are not in the memory of the backend's device are refuse
     }
     // The second of two, a gradient of another type, and what has no elements.
     device_array<bfloat16> const half(n);
-    CHECK(construction({{"a", {}, mine.x.span(), half.span(), 0}, {"b", {}, {host.data(), 0}, {}, 0}}, mine.stream).what ==
-          outcome::ok);
+    CHECK(construction({{"a", {}, mine.x.span(), half.span(), 0}, {"b", {}, {host.data(), 0}, {}, 0}}, mine.stream)
+              .what == outcome::ok);
     CHECK(mentions(construction({{"a", {}, mine.x.span(), {}, 0}, {"b", {}, host, {}, 0}}, mine.stream), "'b'"));
     ZOADAM_CUDA(cudaFreeHost(pinned));
     ZOADAM_CUDA(cudaFree(elsewhere));
@@ -91,8 +90,9 @@ TEST_CASE("misaligned and overlapping views are refused by name") {
     CHECK(mentions(x, "tensors: 'weights': misaligned span"));
     auto const* const half = reinterpret_cast<bfloat16 const*>(bytes + 1);
     CHECK(mentions(construction({{"w", {}, mine.g.span(), std::span(half, n), 0}}, mine.stream), "misaligned span"));
-    CHECK(mentions(construction({{"a", {}, mine.x.span(), {}, 0}, {"b", {}, mine.x.span().subspan(7), {}, 0}}, mine.stream),
-                   "the spans of 'b' and 'a' overlap"));
+    CHECK(mentions(
+        construction({{"a", {}, mine.x.span(), {}, 0}, {"b", {}, mine.x.span().subspan(7), {}, 0}}, mine.stream),
+        "the spans of 'b' and 'a' overlap"));
   }
   expect_nothing_left();
 }
@@ -108,8 +108,7 @@ TEST_CASE("streams: the default one, one of another device, and two that differ"
     e = ending_of([&] { (void)group.rank(0, nullptr); });
     CHECK(e.what == outcome::argument);
     CHECK(mentions(e, "cuda_thread_group::rank: stream: the default stream serializes"));
-    e = ending_of(
-        [&] { device_optimizer(mine.list(), {}, group.rank(0, other), cuda_backend(mine.stream)); });
+    e = ending_of([&] { device_optimizer(mine.list(), {}, group.rank(0, other), cuda_backend(mine.stream)); });
     CHECK(e.what == outcome::argument);
     CHECK(mentions(e, "optimizer(link): link: its stream is not the backend's"));
   }
@@ -163,8 +162,8 @@ TEST_CASE("ranks of a group: out of range, taken, or fewer than its size") {
   {
     device_tensors const mine;
     cuda_thread_group group(3, milliseconds(200));  // its other ranks believe in another group
-    ending const e = ending_of(
-        [&] { device_optimizer(mine.list(), {}, group.rank(1, mine.stream), cuda_backend(mine.stream)); });
+    ending const e =
+        ending_of([&] { device_optimizer(mine.list(), {}, group.rank(1, mine.stream), cuda_backend(mine.stream)); });
     CHECK(e.what == outcome::timeout);
     CHECK(mentions(e, "a peer did not come"));
   }
@@ -241,7 +240,7 @@ void expect_refusal(device_optimizer& o) {
 TEST_CASE("another learning rate on one rank, found on the device: every rank throws, now and later") {
   for (int const ranks : {2, 3}) {
     for (int odd = 0; odd < ranks; ++odd) {
-      for (ending const& e : on_devices(ranks, [&](int rank, device_tensors const& mine, cuda_thread_transport link) {
+      for (ending const &e : on_devices(ranks, [&](int rank, device_tensors const&mine, cuda_thread_transport link) {
              device_optimizer o(mine.list(), {}, std::move(link), cuda_backend(mine.stream));
              for (int step = 1; step <= 3; ++step) {
                mine.gradient(rank, step);
@@ -266,7 +265,7 @@ TEST_CASE("another learning rate on one rank, found on the device: every rank th
 
 TEST_CASE("the same where nobody asks for a report: the calls themselves say it, and none waits for the device") {
   for (int const odd : {0, 1}) {
-    for (ending const& e : on_devices(2, [&](int rank, device_tensors const& mine, cuda_thread_transport link) {
+    for (ending const &e : on_devices(2, [&](int rank, device_tensors const&mine, cuda_thread_transport link) {
            device_optimizer o(mine.list(), {}, std::move(link), cuda_backend(mine.stream));
            (void)o.step(1e-2).get();
            flat const before = mine.parameters();
@@ -287,7 +286,7 @@ TEST_CASE("the same where nobody asks for a report: the calls themselves say it,
 
 TEST_CASE("other numbers of steps before an exchange, found on the device") {
   for (int const odd : {0, 1, 2}) {
-    for (ending const& e : on_devices(3, [&](int rank, device_tensors const& mine, cuda_thread_transport link) {
+    for (ending const &e : on_devices(3, [&](int rank, device_tensors const&mine, cuda_thread_transport link) {
            settings s;
            s.sync.period = 1;
            s.state.variance_schedule.stop = 1;
@@ -309,7 +308,7 @@ TEST_CASE("other numbers of steps before an exchange, found on the device") {
 
 TEST_CASE("an exchange on one rank only: sizes of other collectives, or a timeout") {
   // Rank 0 exchanges its variance while rank 1 has none due.
-  for (ending const& e : on_devices(2, [&](int rank, device_tensors const& mine, cuda_thread_transport link) {
+  for (ending const &e : on_devices(2, [&](int rank, device_tensors const&mine, cuda_thread_transport link) {
          settings s;
          s.state.variance_schedule.stop = 1;
          device_optimizer o(mine.list(), s, std::move(link), cuda_backend(mine.stream));
