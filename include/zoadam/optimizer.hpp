@@ -66,6 +66,7 @@ class optimizer {
     detail::agreement mine;
     try {
       ZOADAM_EXPECTS(link_.size() >= 1, "optimizer(link)", "the transport was moved from");
+      backend_.expect_transport(link_);
       options_.validate();
       group_ = options_.parameter_groups();
       program_ = options_.state.program(options_.quantizer, options_.sync);
@@ -76,6 +77,7 @@ class optimizer {
       numbers_.resize(group_.size());
       mine = {true, composition_hash(), detail::hash_of(storage_.tensors()), detail::hash_of(options_),
               storage_.parameter_hash(backend_)};
+      storage_.anchor_parameters(backend_);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -88,7 +90,6 @@ class optimizer {
     if (failure) std::rethrow_exception(failure);
     signature_ = mine.combined();
     options_.state.start(clock_);
-    storage_.anchor_parameters(backend_);
   }
 
   optimizer(optimizer&&) noexcept = default;
@@ -100,13 +101,13 @@ class optimizer {
   ///                    [2^-126, 2^64] for every group
   /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); at least 2^-126
   report_type step(double lr, double grad_scale = 1) {
-    refuse_poisoned("optimizer::step");
+    enter("optimizer::step");
     ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
     ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
                    "lr times the lr_factor (and the weight_decay) of a group is too small or too large for float32");
     ZOADAM_EXPECTS(detail::not_negative(grad_scale) && grad_scale >= 0x1p-126, "optimizer::step",
                    "grad_scale must be in [2^-126, largest float32]");
-    return guarded("optimizer::step", [&] {
+    guarded([&] {
       clock_.step += 1;
       clock_.lr = lr;
       clock_.peak = std::max(clock_.peak, lr);
@@ -117,11 +118,13 @@ class optimizer {
       walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
       if (closing_) window_.close();
     });
+    return report();
   }
 
   /// Forces the exchange that makes parameters agree (before evaluation, at the end). Does nothing if they do.
   report_type synchronize() {
-    return guarded("optimizer::synchronize", [&] {
+    enter("optimizer::synchronize");
+    guarded([&] {
       begin(1);
       refresh(detail::advance::never);
       for_each_exchange([&]<std::size_t I, class What>() {
@@ -142,15 +145,16 @@ class optimizer {
         }
       });
     });
+    return report();
   }
 
   /// Takes parameters that the user has changed, the same way on every rank, as the new starting point; moments and
   /// errors stay. Errors: argument_error while a window of local steps is open (call synchronize() first);
   /// mismatch_error if the parameters differ between ranks.
   void rebase() {
-    refuse_poisoned("optimizer::rebase");
+    enter("optimizer::rebase");
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
-    (void)guarded("optimizer::rebase", [&] {
+    guarded([&] {
       detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
       detail::agree(backend_, link_, mine, "optimizer::rebase");
       storage_.anchor_parameters(backend_);
@@ -159,7 +163,7 @@ class optimizer {
 
   /// Restarts the schedule of variance updates at the next step. Call it on all ranks.
   void reopen_variance() requires(requires { requires State::reopens_variance; }) {
-    refuse_poisoned("optimizer::reopen_variance");
+    enter("optimizer::reopen_variance");
     clock_.origin = clock_.step;
     for_each_exchange([&]<std::size_t I, class What>() {
       if constexpr (What::advances_variance) schedule_[I] = {};
@@ -250,9 +254,31 @@ class optimizer {
                          ": an earlier call failed half-way, or the optimizer was moved from");
   }
 
-  template <class Body>
-  report_type guarded(char const* call, Body const& body) {
+  void give_up() noexcept {
+    poisoned_.set = true;
+    link_.abort();
+  }
+  // Start of every call that changes something. A backend that runs behind learns of a mismatch after the call in
+  // which it happened; every later call says so.
+  void enter(char const* call) {
+    try {
+      backend_.poll(call);
+    } catch (mismatch_error const&) {
+      give_up();
+      throw;
+    } catch (argument_error const&) {
+      refuse_poisoned(call);
+      throw;
+    } catch (...) {
+      refuse_poisoned(call);
+      give_up();
+      throw;
+    }
     refuse_poisoned(call);
+  }
+
+  template <class Body>
+  void guarded(Body const& body) {
     floating_point_mode const ieee;
     report_ = {};
     closing_ = false;
@@ -262,15 +288,18 @@ class optimizer {
     } catch (mismatch_error const&) {  // every rank sees it for itself
       poisoned_.set = true;
       throw;
+    } catch (transport_error const&) {
+      give_up();
+      backend_.explain();  // a peer may have seen first what this rank is about to learn
+      throw;
     } catch (...) {
-      poisoned_.set = true;
-      link_.abort();
+      give_up();
       throw;
     }
     report_.step = clock_.step;
     report_.bytes_sent = link_.bytes_sent() - sent;
-    return backend_.report(storage_.view(), report_);
   }
+  report_type report() { return backend_.report(storage_.view(), report_); }
 
   void begin(double gradient_scale) {
     for (std::size_t g = 0; g < group_.size(); ++g) numbers_[g] = window_.numbers(g, clock_.lr, group_[g]);

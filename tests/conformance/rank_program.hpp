@@ -4,6 +4,10 @@
 #pragma once
 
 #include "rank.hpp"
+#include "suite/placed.hpp"
+#if ZOADAM_SUITE_DEVICE
+#include "simt/has_case.hpp"
+#endif
 
 #include <zoadam/state/mean.hpp>
 #include <zoadam/state/published.hpp>
@@ -21,7 +25,7 @@
 namespace conformance {
 
 template <class Quantizer, class Sync, class State>
-using optimizer_of = zoadam::optimizer<Quantizer, Sync, State, zoadam::cpu_backend, any_transport>;
+using optimizer_of = suite::placed<zoadam::optimizer<Quantizer, Sync, State, zoadam::cpu_backend, any_transport>>;
 
 inline std::vector<zoadam::tensor> tensors_of(test_case const& c, std::span<float> x, std::span<float const> g) {
   std::vector<zoadam::tensor> result;
@@ -40,7 +44,7 @@ inline std::vector<float> copy(std::span<float const> values) { return {values.b
 
 /// The tape through one composition; What: the exchange whose errors the case holds, void if none.
 template <class Optimizer, class What>
-record run_tape(test_case const& c, any_transport link, typename Optimizer::options_type options) {
+record run_optimizer(test_case const& c, any_transport link, typename Optimizer::options_type options) {
   using at_tags = typename Optimizer::fields::tags;
   auto const d = size(c.elements);
   int const me = link.rank(), ranks = link.size();
@@ -94,6 +98,16 @@ record run_tape(test_case const& c, any_transport link, typename Optimizer::opti
     }
   }
   return r;
+}
+
+template <class Optimizer, class What>
+record run_tape(test_case const& c, any_transport link, typename Optimizer::options_type options) {
+#if ZOADAM_SUITE_DEVICE
+  if constexpr (!suite::has_case<typename Optimizer::quantizer_type, typename Optimizer::state_type>())
+    throw unsupported_case("this composition is not built for devices: see tests/simt/has_case.hpp");
+  else
+#endif
+    return run_optimizer<Optimizer, What>(c, std::move(link), std::move(options));
 }
 
 template <class Optimizer>

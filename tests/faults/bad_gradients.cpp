@@ -14,11 +14,11 @@ using zoadam::index;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-using zero_one = zero_one_adam<thread_transport>;
-using paper = zero_one_adam_paper<thread_transport>;
-using onebit = onebit_adam<thread_transport>;
-using plain = adam<thread_transport>;
-using local = local_adam<thread_transport>;
+using zero_one = placed<zero_one_adam<thread_transport>>;
+using paper = placed<zero_one_adam_paper<thread_transport>>;
+using onebit = placed<onebit_adam<thread_transport>>;
+using plain = placed<adam<thread_transport>>;
+using local = placed<local_adam<thread_transport>>;
 
 template <class Optimizer>
 typename Optimizer::options_type settings() {

@@ -11,20 +11,24 @@ using namespace suite;
 using zoadam::clock;
 using zoadam::index;
 
+using zero_one = placed<zero_one_adam<thread_transport>>;
+using paper = placed<zero_one_adam_paper<thread_transport>>;
+using onebit = placed<onebit_adam<thread_transport>>;
+using local = placed<local_adam<thread_transport>>;
 using by_rate = threaded<sign_with_feedback<block<64>>, learning_rate_interval,
                          frozen_variance_state<displacement<power::half, momentum_rule::replace>>>;
 
-TEST_CASE_TEMPLATE("case 20: replicas never drift apart: W = 3, 1000 steps", Optimizer,
-                   zero_one_adam<thread_transport>, zero_one_adam_paper<thread_transport>, by_rate,
-                   local_adam<thread_transport>, onebit_adam<thread_transport>) {
+TEST_CASE_TEMPLATE("case 20: replicas never drift apart: W = 3, 1000 steps", Optimizer, zero_one, paper, by_rate,
+                   local, onebit) {
   job<Optimizer> run;
   run.sizes = {65, 0, 70};
   run.ranks = 3;
-  run.steps = 1000;
+  run.steps = steps_of(1000, 100);
   run.settings.weight_decay = 0.1;
-  if constexpr (requires { run.settings.state.freeze.step; }) run.settings.state.freeze.step = 100;
-  if constexpr (requires { run.settings.sync.period; }) run.settings.sync.period = 150;
-  run.rate = [](int t) { return 1e-2 / (1 + t / 100); };
+  int const tenth = run.steps / 10;
+  if constexpr (requires { run.settings.state.freeze.step; }) run.settings.state.freeze.step = tenth;
+  if constexpr (requires { run.settings.sync.period; }) run.settings.sync.period = tenth * 3 / 2;
+  run.rate = [=](int t) { return 1e-2 / (1 + t / tenth); };
   std::vector<std::vector<std::uint64_t>> hashes(3), parameters(3);
   run.after = [&](int, Optimizer& o, step_report const& r, buffers& mine) {
     if (!r.exchanged) return;
@@ -37,7 +41,7 @@ TEST_CASE_TEMPLATE("case 20: replicas never drift apart: W = 3, 1000 steps", Opt
     parameters[nth(o.rank())].push_back(own);
   };
   (void)run.run();
-  CHECK(hashes[0].size() > 100);
+  CHECK(hashes[0].size() > nth(tenth));
   CHECK(hashes[1] == hashes[0]);
   CHECK(hashes[2] == hashes[0]);
   CHECK(parameters[1] == parameters[0]);
@@ -46,11 +50,10 @@ TEST_CASE_TEMPLATE("case 20: replicas never drift apart: W = 3, 1000 steps", Opt
 }
 
 TEST_CASE_TEMPLATE("case 23: local gradients never reach a frozen variance, at any schedule boundary", Optimizer,
-                   zero_one_adam<thread_transport>, zero_one_adam_paper<thread_transport>, by_rate,
-                   onebit_adam<thread_transport>) {
+                   zero_one, paper, by_rate, onebit) {
   job<Optimizer> run;
   run.ranks = 2;
-  run.steps = 120;
+  run.steps = steps_of(120, 50);
   if constexpr (requires { run.settings.state.freeze.step; }) run.settings.state.freeze.step = 20;
   if constexpr (requires { run.settings.state.variance_schedule; }) run.settings.state.variance_schedule = {4, 20};
   if constexpr (requires { run.settings.sync.period; }) run.settings.sync.period = 16;

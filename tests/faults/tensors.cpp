@@ -13,12 +13,12 @@ using zoadam::index;
 
 template <class State, class Groups>
 using zero_one_of = threaded<sign_with_feedback<Groups>, local_steps, State>;
-using by_block = zero_one_adam<thread_transport>;
+using by_block = placed<zero_one_adam<thread_transport>>;
 using by_tensor = zero_one_of<frozen_variance_state<>, per_tensor>;
-using by_buffer = zero_one_adam_paper<thread_transport>;
-using onebit = onebit_adam<thread_transport>;
-using plain = adam<thread_transport>;
-using local = local_adam<thread_transport>;
+using by_buffer = placed<zero_one_adam_paper<thread_transport>>;
+using onebit = placed<onebit_adam<thread_transport>>;
+using plain = placed<adam<thread_transport>>;
+using local = placed<local_adam<thread_transport>>;
 
 template <class Optimizer>
 job<Optimizer> job_of(std::vector<index> sizes, int ranks) {

@@ -37,7 +37,7 @@ using c14 = threaded<sign_with_feedback<block<>, l2>, every_step, onebit_adam_st
 using c15 = threaded<sign_with_feedback<whole>, every_step, onebit_adam_state<>>;
 using c16 = threaded<sign_quantizer<>, local_steps, frozen_variance_state<>>;
 using c17 = threaded<cast_quantizer<bfloat16>, fixed_interval, local_adam_state>;
-using c18 = adam<thread_transport>;
+using c18 = placed<adam<thread_transport>>;
 
 template <class Optimizer>
 job<Optimizer> one_gradient(std::vector<index> sizes, int steps) {
@@ -56,22 +56,28 @@ job<Optimizer> one_gradient(std::vector<index> sizes, int steps) {
   return run;
 }
 
-TEST_CASE_TEMPLATE("case 6: zero-gradient elements never move, and the first learns as fast as alone", Optimizer, c01,
-                   c02, c03, c04, c05, c06, c07, c08, c09, c10, c11, c12, c13, c14, c15, c16, c17, c18) {
-  auto const together = one_gradient<Optimizer>({64}, 1000), alone = one_gradient<Optimizer>({1}, 1000);
+TEST_CASE_TEMPLATE_DEFINE("case 6: zero-gradient elements never move, and the first learns as fast as alone",
+                          Optimizer, case_6) {
+  int const steps = steps_of(1000, 100);
+  auto const together = one_gradient<Optimizer>({64}, steps), alone = one_gradient<Optimizer>({1}, steps);
   auto const x = together.run(), y = alone.run();
   for (std::size_t i = 0; i < 2; ++i) {
     int moved = 0;
     for (std::size_t k = 1; k < 64; ++k) moved += x[i][k] != together.start(k);
     CHECK(moved == 0);
     CHECK(same_bits({x[i][0]}, y[i]));
-    CHECK(std::abs(x[i][0] - together.start(0)) > 0.2f);
+    CHECK(std::abs(x[i][0] - together.start(0)) > 2e-4f * static_cast<float>(steps));
   }
 }
+TEST_CASE_TEMPLATE_INVOKE(case_6, c01, c05, c12, c14);
+#if !ZOADAM_SUITE_DEVICE
+TEST_CASE_TEMPLATE_INVOKE(case_6, c02, c03, c04, c06, c07, c08, c09, c10, c11, c13, c15, c16, c17, c18);
+#endif
 
 TEST_CASE_TEMPLATE("case 6: the same with the zeros in tensors of their own, one without a gradient", Optimizer, c01,
                    c05, c12, c14) {
-  auto run = one_gradient<Optimizer>({1, 40, 2100}, 200);
+  int const steps = steps_of(200, 20);
+  auto run = one_gradient<Optimizer>({1, 40, 2100}, steps);
   auto const x = run.run()[1];
   int moved = 0;
   for (std::size_t k = 1; k < x.size(); ++k) moved += x[k] != run.start(k);
@@ -87,12 +93,14 @@ TEST_CASE_TEMPLATE("case 6: the same with the zeros in tensors of their own, one
     list[1].gradient = {};
     list[2].gradient = {};
     Optimizer o(list, run.settings, std::move(link));
-    for (int t = 1; t <= 200; ++t) (void)o.step(run.rate(t));
+    for (int t = 1; t <= steps; ++t) (void)o.step(run.rate(t));
     last[nth(me)] = mine.parameters();
   });
   CHECK(same_bits(last[0], x));
   CHECK(same_bits(last[1], x));
 }
+
+#if !ZOADAM_SUITE_DEVICE  // more steps and compositions than fibers have time for
 
 template <class Space>
 using by_256 = over<block<256>, local_steps, Space>;
@@ -188,5 +196,7 @@ TEST_CASE_TEMPLATE("case 24: one rank with the sign quantizer moves and converge
   }
   CHECK(distance() < 0.01 * before);
 }
+
+#endif
 
 }  // namespace

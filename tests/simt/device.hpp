@@ -8,53 +8,27 @@
 #include <cstring>
 #include <memory>
 
+#include "simt/device_memory.hpp"
 #include "suite/job.hpp"
 #include "zoadam/backend/cuda.cuh"
 #include "zoadam/transport/cuda_thread.hpp"
 
 namespace suite {
 
-/// A stream that does not wait for the default one.
-class device_stream {
- public:
-  device_stream() { ZOADAM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  device_stream(device_stream const&) = delete;
-  device_stream& operator=(device_stream const&) = delete;
-  ~device_stream() { (void)cudaStreamDestroy(stream_); }
-  operator cudaStream_t() const noexcept { return stream_; }
-  void wait() const { ZOADAM_CUDA(cudaStreamSynchronize(stream_)); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-/// n values of T on the device, `shift` elements behind the beginning of an allocation.
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t n, std::size_t shift = 0) : size_(n), shift_(shift) {
-    void* p = nullptr;
-    ZOADAM_CUDA(cudaMalloc(&p, (n + shift + 1) * sizeof(T)));
-    data_.reset(static_cast<T*>(p));
+/// Early events of each schedule.
+template <class Options>
+void quick_schedules(Options& o) {
+  o.max_norm = 1;
+  if constexpr (requires { o.state.freeze.step; }) o.state.freeze.step = 8;
+  if constexpr (requires { o.state.freeze.warmup; }) o.state.freeze = {2, 2, 0.5};
+  if constexpr (requires { o.state.variance_freeze_step; }) {
+    o.state.variance_freeze_step = 6;
+    o.state.variance_scaler = 2;
   }
-  std::span<T> span() const noexcept { return {data_.get() + shift_, size_}; }
-  std::size_t size() const noexcept { return size_; }
-  void put(T const* from) const {
-    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(span().data(), from, size_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> get() const {
-    std::vector<T> all(size_);
-    if (size_ > 0) ZOADAM_CUDA(cudaMemcpy(all.data(), span().data(), size_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return all;
-  }
-
- private:
-  struct deleter {
-    void operator()(T* p) const noexcept { (void)cudaFree(p); }
-  };
-  std::size_t size_, shift_;
-  std::unique_ptr<T, deleter> data_;
-};
+  if constexpr (requires { o.sync.start; }) o.sync.start = 6;
+  if constexpr (requires { o.sync.period; }) o.sync.period = 6;
+  if constexpr (requires { o.state.variance_schedule.kappa; }) o.state.variance_schedule.kappa = 2;
+}
 
 /// The same composition on the CPU and on a device.
 template <class Optimizer>
@@ -70,10 +44,11 @@ template <class Optimizer>
 struct pair_job {
   int ranks = 2;
   int steps = 24;
+  int groups = 2;  ///< tensors take turns
   std::vector<std::size_t> sizes{700, 0, 4099, 33, 2048};
   std::vector<std::size_t> shifts{};  ///< elements by which each tensor is off a 16-byte border; empty: none
   zoadam::dtype type = zoadam::dtype::float32;
-  std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto&) {};
+  std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto& o) { quick_schedules(o); };
   std::function<flat(int rank, int step, std::size_t n)> gradient = [](int rank, int step, std::size_t n) {
     flat g = noisy_gradient(11, rank, step, n);
     for (std::size_t k = 0; k < n; ++k) g[k] *= k % 5 == 0 ? 0.0f : k % 3 == 0 ? 1e-3f : 1.0f;
@@ -116,7 +91,7 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       dx.push_back(std::make_unique<device_array<float>>(n, shift));
       dg.push_back(std::make_unique<device_array<float>>(n, shift));
       dh.push_back(std::make_unique<device_array<std::uint16_t>>(n, shift));
-      dx[k]->put(x[k].data());
+      dx[k]->put(x[k].data(), stream);
     }
     for (std::size_t k = 0; k < job.sizes.size(); ++k) {
       auto const views = [&](auto type) -> std::pair<zoadam::gradient_view, zoadam::gradient_view> {
@@ -127,12 +102,13 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       std::pair<zoadam::gradient_view, zoadam::gradient_view> gradients{g[k], dg[k]->span()};
       if (job.type == zoadam::dtype::bfloat16) gradients = views(zoadam::bfloat16{});
       if (job.type == zoadam::dtype::float16) gradients = views(zoadam::float16{});
-      int const group = static_cast<int>(k % 2);
+      int const group = static_cast<int>(k) % job.groups;
       host.push_back({"t", {}, x[k], gradients.first, group});
       device.push_back({"t", {}, dx[k]->span(), gradients.second, group});
     }
     typename cpu_type::options_type options;
-    options.groups = {{0.01, 1}, {0, 0.5}};
+    options.groups.clear();
+    for (int k = 0; k < job.groups; ++k) options.groups.push_back({k % 2 == 0 ? 0.01 : 0.0, 1.0 / (1 + k)});
     job.set(options);
     typename device_type::options_type device_options;
     static_assert(std::is_same_v<typename cpu_type::options_type, typename device_type::options_type>);
@@ -144,12 +120,13 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       wrong += !same_report(a, b);
       wrong += c.replica_hash() != d.replica_hash();
       wrong += c.variance_updates() != d.variance_updates();
-      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(), x[k]);
+      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(stream), x[k]);
       zoadam::detail::for_each_tag(typename cpu_type::fields::tags{}, [&](auto tag) {
         auto const there = d.values(tag);
         flat copy(there.size());
         if (!copy.empty()) {
-          ZOADAM_CUDA(cudaMemcpy(copy.data(), there.data(), copy.size() * sizeof(float), cudaMemcpyDeviceToHost));
+          ZOADAM_CUDA(cudaMemcpyAsync(copy.data(), there.data(), there.size_bytes(), cudaMemcpyDeviceToHost, stream));
+          stream.wait();
         }
         wrong += !same_bits(copy, copy_of(c.values(tag)));
       });
@@ -166,8 +143,8 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
                                                           : zoadam::to_float16(now[at]).bits;
           }
         }
-        dg[k]->put(g[k].data());
-        dh[k]->put(h[k].data());
+        dg[k]->put(g[k].data(), stream);
+        dh[k]->put(h[k].data(), stream);
       }
       double const scale = step % 4 == 0 ? 0.5 : 1.0;
       auto const a = c.step(static_cast<double>(job.rate(step)), scale);
@@ -187,6 +164,27 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
     CHECK(e.what == outcome::ok);
   }
   CHECK(wrong == 0);
+#if defined(ZOADAM_SIMT)
+  CHECK_NOTHROW(simt::expect_clean());
+  CHECK(simt::default_stream_uses() == 0);
+#endif
+}
+
+/// One to five ranks, single elements, more ranks than blocks, nothing at all.
+template <class Optimizer>
+void compare_many(std::vector<std::size_t> const& sizes = {300, 0, 1, 33, 129}, int steps = 14) {
+  using sizes_type = std::vector<std::size_t>;
+  for (auto const& [ranks, each] :
+       {std::pair{1, sizes}, std::pair{2, sizes}, std::pair{3, sizes}, std::pair{5, sizes_type{40, 1}},
+        std::pair{2, sizes_type{1}}, std::pair{3, sizes_type{0, 0}}}) {
+    CAPTURE(ranks);
+    CAPTURE(each.size());
+    pair_job<Optimizer> job;
+    job.ranks = ranks;
+    job.sizes = each;
+    job.steps = steps;
+    compare_with_cpu(job);
+  }
 }
 
 }  // namespace suite

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "suite/placed.hpp"
 #include "suite/ranks.hpp"
 #include "zoadam/aliases.hpp"
 #include "zoadam/state/mean.hpp"
@@ -167,7 +168,7 @@ struct job {
 
 /// A composition over threads.
 template <class Quantizer, class Sync, class State, class Backend = zoadam::cpu_backend>
-using threaded = zoadam::optimizer<Quantizer, Sync, State, Backend, zoadam::thread_transport>;
+using threaded = placed<zoadam::optimizer<Quantizer, Sync, State, Backend, zoadam::thread_transport>>;
 
 template <class Groups = zoadam::block<>, class Norm = zoadam::l1>
 using sign_with_feedback = zoadam::error_feedback<zoadam::sign_quantizer<Groups, Norm>>;

@@ -56,6 +56,12 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   step_report report(View const& view, step_report const& known) const noexcept {
     return detail::complete(known, *view.now);
   }
+  /// Before a call: what has gone wrong since the last one; after a failure of the transport: what was behind it; at
+  /// construction: a transport that cannot serve this backend. Here nothing goes on between calls.
+  static void poll(char const*) noexcept {}
+  static void explain() noexcept {}
+  template <class Transport>
+  static void expect_transport(Transport const&) noexcept {}
   /// All-gather of a few bytes of the host.
   template <class Transport>
   void all_gather(Transport& link, std::span<index const> offsets, std::byte const* send, std::byte* receive) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: loops of a program as kernels on the user's stream. No call but construction, reduce(), hash()
-// and now() waits for the device.
+// The CUDA backend: loops of a program as kernels on the user's stream. No call but construction, reduce(), hash(),
+// now() and explain() waits for the device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,7 +33,7 @@ void launch(char const* name, void (*kernel)(Parameters...), index blocks, int t
   cudaError_t const status =
       cudaLaunchKernel(reinterpret_cast<void const*>(kernel), grid, block, pointers, shared, stream);
 #endif
-  if (status != cudaSuccess) throw cuda_error(name, status);
+  if (status != cudaSuccess) throw cuda_error((std::string("launch of ") + name).c_str(), status);
 }
 
 /// Device tables of one exchange.
@@ -74,7 +74,7 @@ class basic_cuda_backend {
     int processors = 0;
     ZOADAM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_));
     resident_ = index{processors} * 16;
-    ring_ = std::make_unique<detail::report_ring>();
+    ring_ = std::make_unique<detail::report_ring>(stream);
   }
 
   cudaStream_t stream() const noexcept { return stream_; }
@@ -153,6 +153,23 @@ class basic_cuda_backend {
   template <class View>
   cuda_report report(View const& view, step_report const& known) {
     return {known, *ring_, ring_->send(view.now, stream_)};
+  }
+  /// Errors: argument_error where another device is current; what reports that have arrived would throw.
+  void poll(char const* call) const {
+    if (!ring_) return;  // moved from
+    int device = 0;
+    ZOADAM_CUDA(cudaGetDevice(&device));
+    ZOADAM_EXPECTS(device == device_, call, "the current device is not the backend's");
+    ring_->poll();
+  }
+  /// After a failure of the transport: throws what all reports would.
+  void explain() const { ring_->poll(true); }
+  /// Errors: argument_error for a transport on another stream.
+  template <class Transport>
+  void expect_transport(Transport const& link) const {
+    if constexpr (requires { link.stream(); }) {
+      ZOADAM_EXPECTS(link.stream() == stream_, "optimizer(link)", "link: its stream is not the backend's");
+    }
   }
   /// All-gather of a few bytes of the host, over device memory. Waits.
   template <class Transport>

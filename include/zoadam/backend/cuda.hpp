@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,16 +19,24 @@ namespace zoadam {
 
 /// A CUDA call failed. `status` is its cudaError_t.
 struct cuda_error : error {
-  cuda_error(char const* call, cudaError_t native)
-      : error(std::string("zoadam: ") + call + ": " + cudaGetErrorName(native) + ": " + cudaGetErrorString(native)),
+  cuda_error(char const* call, cudaError_t native, char const* file = __builtin_FILE(), int line = __builtin_LINE())
+      : error(std::string("zoadam: ") + call + ": " + cudaGetErrorName(native) + ": " + cudaGetErrorString(native) +
+              " at " + file + ":" + std::to_string(line)),
         status(native) {}
   cudaError_t status;
 };
 
 namespace detail {
 
-inline void cuda_check(cudaError_t status, char const* call) {
-  if (status != cudaSuccess) throw cuda_error(call, status);
+inline void cuda_check(cudaError_t status, char const* call, char const* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  if (status != cudaSuccess) throw cuda_error(call, status, file, line);
+}
+/// Throws argument_error if work of the current device may not go into the stream. `event`: one of this device.
+inline void expect_stream_of_device(cudaEvent_t event, cudaStream_t stream, char const* call) {
+  cudaError_t const status = cudaEventRecord(event, stream);
+  ZOADAM_EXPECTS(status != cudaErrorInvalidResourceHandle, call, "stream: it is not one of the current device");
+  cuda_check(status, "cudaEventRecord");
 }
 #define ZOADAM_CUDA(call) ::zoadam::detail::cuda_check(call, #call)
 
@@ -99,33 +109,66 @@ class report_ring {
  public:
   static constexpr index slots = 16;
 
-  report_ring() {
+  /// For reports of the current device.
+  explicit report_ring(cudaStream_t stream) {
     ZOADAM_CUDA(cudaMallocHost(reinterpret_cast<void**>(&arrived_), slots * sizeof(progress)));
-    for (cudaEvent_t& each : event_) {
-      cudaError_t const status = cudaEventCreateWithFlags(&each, cudaEventDisableTiming);
-      if (status != cudaSuccess) {
-        release();
-        throw cuda_error("cudaEventCreateWithFlags", status);
-      }
+    try {
+      for (cudaEvent_t& each : event_) ZOADAM_CUDA(cudaEventCreateWithFlags(&each, cudaEventDisableTiming));
+      expect_stream_of_device(event_[0], stream, "cuda_backend(stream)");
+    } catch (...) {
+      release();
+      throw;
     }
   }
   report_ring(report_ring const&) = delete;
   report_ring& operator=(report_ring const&) = delete;
   ~report_ring() { release(); }
 
-  /// Sends *from after everything enqueued so far; its number.
-  index send(progress const* from, cudaStream_t stream) {
+  /// Sends *from after everything enqueued so far; its number. The step that it reports on has been enqueued and
+  /// cannot be called off, so what goes wrong here is thrown by the report, and by the next poll().
+  index send(progress const* from, cudaStream_t stream) noexcept {
     auto const s = static_cast<std::size_t>(sent_ % slots);
-    if (sent_ >= slots) ZOADAM_CUDA(cudaEventSynchronize(event_[s]));
-    ZOADAM_CUDA(cudaMemcpyAsync(arrived_ + s, from, sizeof(progress), cudaMemcpyDeviceToHost, stream));
-    ZOADAM_CUDA(cudaEventRecord(event_[s], stream));
+    try {
+      if (sent_ >= slots) check(cudaEventSynchronize(event_[s]), "cudaEventSynchronize");
+      check(cudaMemcpyAsync(arrived_ + s, from, sizeof(progress), cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+      check(cudaEventRecord(event_[s], stream), "cudaEventRecord");
+    } catch (...) {
+    }
     return sent_++;
   }
   bool kept(index number) const noexcept { return number >= sent_ - slots; }
-  cudaEvent_t event(index number) const noexcept { return event_[static_cast<std::size_t>(number % slots)]; }
-  progress const& arrived(index number) const noexcept { return arrived_[number % slots]; }
+  /// Whether wait() will not wait.
+  bool ready(index number) const {
+    if (failure_) return true;
+    cudaError_t const status = cudaEventQuery(event_[static_cast<std::size_t>(number % slots)]);
+    if (status == cudaErrorNotReady) return false;
+    check(status, "cudaEventQuery");
+    return true;
+  }
+  /// Waits for a report. Errors: cuda_error, if any call here has failed; mismatch_error.
+  progress const& wait(index number) const {
+    auto const s = static_cast<std::size_t>(number % slots);
+    if (failure_) std::rethrow_exception(failure_);
+    check(cudaEventSynchronize(event_[s]), "cudaEventSynchronize");
+    expect_same(static_cast<header_field>(arrived_[s].defect), arrived_[s].defect_rank);
+    return arrived_[s];
+  }
+  /// Looks at reports that have arrived since the last time, or waits for all. A report that shows a defect is looked
+  /// at again. Errors: those of wait().
+  void poll(bool all = false) {
+    if (failure_) std::rethrow_exception(failure_);
+    for (seen_ = kept(seen_) ? seen_ : sent_ - slots; seen_ < sent_ && (all || ready(seen_)); ++seen_) {
+      (void)wait(seen_);
+    }
+  }
 
  private:
+  void check(cudaError_t status, char const* call, char const* file = __builtin_FILE(),
+             int line = __builtin_LINE()) const {
+    if (status == cudaSuccess) return;
+    failure_ = std::make_exception_ptr(cuda_error(call, status, file, line));
+    std::rethrow_exception(failure_);
+  }
   void release() noexcept {
     for (cudaEvent_t each : event_) {
       if (each) (void)cudaEventDestroy(each);
@@ -134,7 +177,8 @@ class report_ring {
   }
   progress* arrived_ = nullptr;
   cudaEvent_t event_[slots] = {};
-  index sent_ = 0;
+  mutable std::exception_ptr failure_;
+  index sent_ = 0, seen_ = 0;
 };
 
 }  // namespace detail
@@ -148,19 +192,11 @@ class [[nodiscard]] cuda_report {
   /// What the host knew when it enqueued the step; the rest is unset.
   step_report const& known() const noexcept { return known_; }
   /// Whether get() will not wait.
-  bool ready() const {
-    cudaError_t const status = cudaEventQuery(ring_->event(number_));
-    if (status == cudaErrorNotReady) return false;
-    ZOADAM_CUDA(status);
-    return true;
-  }
+  bool ready() const { return ring_->ready(number_); }
   /// Waits for the device. Errors: argument_error for a report too old; cuda_error; mismatch_error.
   step_report get() const {
     ZOADAM_EXPECTS(ring_->kept(number_), "cuda_report::get", "the report is too old: 16 are kept");
-    ZOADAM_CUDA(cudaEventSynchronize(ring_->event(number_)));
-    detail::progress const& now = ring_->arrived(number_);
-    detail::expect_same(static_cast<detail::header_field>(now.defect), now.defect_rank);
-    return detail::complete(known_, now);
+    return detail::complete(known_, ring_->wait(number_));
   }
 
  private:

@@ -29,6 +29,7 @@ class stream_mover {
     for (cudaEvent_t* each : {&offered_, &finished_}) {
       ZOADAM_CUDA(cudaEventCreateWithFlags(each, cudaEventDisableTiming));
     }
+    expect_stream_of_device(offered_, stream, "cuda_thread_group::rank");
   }
   cudaStream_t stream() const noexcept { return stream_; }
 
@@ -38,8 +39,13 @@ class stream_mover {
     ZOADAM_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, stream_));
   }
   void finish() const { ZOADAM_CUDA(cudaEventRecord(finished_, stream_)); }
+  void settle() const noexcept { (void)cudaStreamSynchronize(stream_); }
   void await(stream_mover const& peer) const {
-    if (&peer != this) ZOADAM_CUDA(cudaStreamWaitEvent(stream_, peer.finished_, 0));
+    if (&peer == this) return;
+    cudaError_t const status = cudaStreamWaitEvent(stream_, peer.finished_, 0);
+    if (status == cudaSuccess) return;
+    (void)cudaEventSynchronize(peer.finished_);
+    throw cuda_error("cudaStreamWaitEvent", status);
   }
 
  private:

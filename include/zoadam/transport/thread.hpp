@@ -32,6 +32,7 @@ struct memory_mover {
     copy_in_memory(source, target, bytes);
   }
   void finish() const noexcept {}                    ///< after this rank has read its peers' buffers
+  void settle() const noexcept {}                    ///< instead of that, after something failed: reads no more
   void await(memory_mover const&) const noexcept {}  ///< a peer has read this rank's buffer
 };
 
@@ -39,7 +40,7 @@ struct memory_mover {
 class thread_hub {
  public:
   thread_hub(int size, std::chrono::milliseconds time_limit)
-      : slots_(static_cast<std::size_t>(size)), time_limit_(time_limit) {}
+      : slots_(static_cast<std::size_t>(size)), time_limit_(time_limit < longest ? time_limit : longest) {}
 
   int size() const noexcept { return static_cast<int>(slots_.size()); }
 
@@ -127,6 +128,7 @@ class thread_hub {
       }
       mover.finish();
     });
+    if (trouble) mover.settle();
 
     // Peers may still read this rank's buffer. Copies end by themselves, so this wait needs no deadline, and neither
     // an abort nor a departure may cut it short.
@@ -138,9 +140,16 @@ class thread_hub {
     } else {
       changed_.wait(lock, [&] { return phase_ != phase + 1; });
     }
+    // Who fails here may free the buffers at once, so the order of their use holds for failures, too.
+    std::exception_ptr late;
+    for (slot const& peer : slots_) {
+      std::exception_ptr const failed = attempt([&] { mover.await(*static_cast<Mover const*>(peer.mover)); });
+      if (!late) late = failed;
+    }
+    if (late) fail(failure::aborted);
     if (trouble) std::rethrow_exception(trouble);
     if (cut_short_) throw_aborted(kind);
-    for (slot const& peer : slots_) mover.await(*static_cast<Mover const*>(peer.mover));
+    if (late) std::rethrow_exception(late);
   }
 
  private:
@@ -190,6 +199,8 @@ class thread_hub {
                                                                          ? "a rank gave up or an earlier call failed"
                                                                          : "a rank has left the group"));
   }
+
+  static constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // a deadline must not overflow
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -285,8 +296,7 @@ class thread_group {
   explicit thread_group(int size, std::chrono::milliseconds time_limit = std::chrono::seconds(60)) {
     ZOADAM_EXPECTS(size >= 1, "thread_group", "size must be at least 1");
     ZOADAM_EXPECTS(time_limit.count() > 0, "thread_group", "time_limit must be positive");
-    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // a deadline must not overflow
-    hub_ = std::make_shared<detail::thread_hub>(size, time_limit < longest ? time_limit : longest);
+    hub_ = std::make_shared<detail::thread_hub>(size, time_limit);
   }
 
   int size() const noexcept { return hub_->size(); }

@@ -8,24 +8,12 @@ namespace {
 using namespace zoadam;
 using namespace suite;
 
-template <class Optimizer>
-void quick_schedules(typename twin<Optimizer>::cpu::options_type& o) {
-  o.max_norm = 1;
-  if constexpr (requires { o.state.freeze.step; }) o.state.freeze.step = 8;
-  if constexpr (requires { o.sync.period; }) {
-    o.sync.start = 6;
-    o.sync.period = 6;
-  }
-  if constexpr (requires { o.state.variance_schedule.kappa; }) o.state.variance_schedule.kappa = 2;
-}
-
 TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_one_adam<>, zero_one_adam_paper<>,
                    onebit_adam<>, adam<>, local_adam<>) {
   for (int const ranks : {1, 2, 3}) {
     CAPTURE(ranks);
     pair_job<Optimizer> job;
     job.ranks = ranks;
-    job.set = quick_schedules<Optimizer>;
     compare_with_cpu(job);
   }
 }
@@ -37,9 +25,45 @@ TEST_CASE_TEMPLATE("views that no vector access fits, and 16-bit gradients", Opt
     job.shifts = {0, 1, 2, 3, 1};
     job.type = type;
     job.steps = 12;
-    job.set = quick_schedules<Optimizer>;
     compare_with_cpu(job);
   }
 }
+
+// ---- in any order ----
+
+#if defined(ZOADAM_SIMT)
+
+template <class Optimizer>
+void compare_here() {
+  pair_job<Optimizer> job;
+  job.ranks = 3;
+  job.sizes = {300, 0, 2100, 5};
+  job.steps = 8;
+  job.set = [](auto& o) {
+    quick_schedules(o);
+    if constexpr (requires { o.sync.period; }) o.sync = {2, 2, 16};
+    if constexpr (requires { o.state.freeze.step; }) o.state.freeze.step = 3;
+  };
+  compare_with_cpu(job);
+}
+
+TEST_CASE_TEMPLATE("orders of threads", Optimizer, zero_one_adam<>, zero_one_adam_paper<>, onebit_adam<>) {
+  simt::set_thread_order(simt::order::reversed);
+  compare_here<Optimizer>();
+  for (unsigned const seed : {1u, 2u}) {
+    simt::set_thread_order(simt::order::shuffled, seed);
+    compare_here<Optimizer>();
+  }
+  simt::set_thread_order(simt::order::in_order);
+}
+
+TEST_CASE_TEMPLATE("streams that wait to be waited for", Optimizer, zero_one_adam<>, zero_one_adam_paper<>,
+                   onebit_adam<>, adam<>) {
+  simt::set_stream_order(simt::stream_order::lazy);
+  compare_here<Optimizer>();
+  simt::set_stream_order(simt::stream_order::eager);
+}
+
+#endif
 
 }  // namespace

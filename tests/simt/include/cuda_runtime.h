@@ -7,7 +7,7 @@
 // Tests:     simt::reset() makes a new world with two devices and returns leaks and violations of the old one;
 //            simt::violations(), expect_clean(), leaks(), default_stream_uses().
 //            simt::fail_call("cudaMalloc" or "", nth, code), calls(), set_device_count(n), set_driver_error(code),
-//            set_device_memory(bytes), break_device(device, code).
+//            set_device_memory(bytes), break_device(device, code). Calls under an object of uncounted are left alone.
 // Schedules: simt::set_thread_order(order, seed), is_racy(run), set_stream_order(stream_order::lazy).
 #pragma once
 

@@ -104,6 +104,7 @@ struct host_thread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
+  int uncounted = 0;
   std::vector<std::string> ranges;  // open NVTX ranges
 
   ~host_thread() {
@@ -132,7 +133,9 @@ inline host_thread& this_thread(world_lock const&) {
 inline cudaError_t enter(world_lock const& lock, std::string_view api, bool releases = false) {
   world& w = the_world();
   host_thread const& t = this_thread(lock);
-  if (int const code = w.cuda.enter(api); code != 0) return static_cast<cudaError_t>(code);
+  if (t.uncounted == 0) {
+    if (int const code = w.cuda.enter(api); code != 0) return static_cast<cudaError_t>(code);
+  }
   if (w.driver_error != cudaSuccess) return w.driver_error;
   if (w.devices.empty()) return cudaErrorNoDevice;
   if (t.in_host_function) {
@@ -192,6 +195,13 @@ inline void fail_nccl(std::string_view api, int nth, int code) {
   world_lock const lock(the_world().mutex);
   the_world().nccl.injections.push_back({std::string(api), nth, code});
 }
+/// While it lives, calls of this thread are not counted and meet no injected failure: they are the test's own.
+struct uncounted {
+  uncounted() { ++this_thread().uncounted; }
+  uncounted(uncounted const&) = delete;
+  uncounted& operator=(uncounted const&) = delete;
+  ~uncounted() { --this_thread().uncounted; }
+};
 /// Injected failures that no call has met.
 inline std::size_t pending_failures() {
   world_lock const lock(the_world().mutex);

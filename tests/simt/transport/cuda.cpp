@@ -30,14 +30,14 @@ TEST_CASE("messages reach their ranks, of any size, without a wait of the host f
           for (int j = 0; j < ranks; ++j) {
             for (index k = offsets[nth(j)]; k < offsets[nth(j) + 1]; ++k) bytes[nth(k)] = value(rank, j, nth(k));
           }
-          send.put(bytes.data());
+          send.put(bytes.data(), stream);
           auto const at = [](device_array<unsigned char> const& a) {
             return reinterpret_cast<std::byte*>(a.span().data());
           };
           link.all_to_all(offsets, at(send), at(receive));
           link.all_gather(offsets, at(send) + offsets[nth(rank)], at(gathered));
           stream.wait();
-          std::vector<unsigned char> const got = receive.get(), list = gathered.get();
+          std::vector<unsigned char> const got = receive.get(stream), list = gathered.get(stream);
           for (int i = 0; i < ranks; ++i) {
             for (std::size_t k = 0; k < mine; ++k) {
               wrong += got[nth(i) * mine + k] != value(i, rank, nth(offsets[nth(rank)]) + k);
