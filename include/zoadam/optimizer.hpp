@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <exception>
 #include <memory>
 #include <span>
@@ -101,6 +102,13 @@ class optimizer {
   ///                    [2^-126, 2^64] for every group
   /// @param grad_scale  multiplies the gradients (1 / accumulated micro-batches, 1 / loss scale); at least 2^-126
   report_type step(double lr, double grad_scale = 1) {
+    return step(lr, grad_scale, [](std::uint64_t, auto const& enqueue) { enqueue(); });
+  }
+  /// The same for a caller that records the loops of a step and replays them, such as step_graphs: launch(path,
+  /// enqueue) either calls enqueue(), or replays what it has recorded of a step with the same path. Steps with an
+  /// exchange or a reduction are not offered.
+  template <class Launch>
+  report_type step(double lr, double grad_scale, Launch&& launch) {
     enter("optimizer::step");
     ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
     ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
@@ -113,9 +121,17 @@ class optimizer {
       clock_.peak = std::max(clock_.peak, lr);
       window_.add(lr, group_);
       begin(grad_scale);
-      if (!options_.trusted_gradients) backend_.check(storage_.view());
-      refresh(detail::advance::never);
-      walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+      auto const enqueue = [&] {
+        if (!options_.trusted_gradients) backend_.check(storage_.view());
+        refresh(detail::advance::never);
+        walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+      };
+      due_stages const due = stages_due();
+      if (due.only_passes) {
+        launch(due.path, enqueue);
+      } else {
+        enqueue();
+      }
       if (closing_) window_.close();
     });
     return report();
@@ -314,6 +330,24 @@ class optimizer {
     c.last = schedule_[i].last;
     c.count = schedule_[i].count;
     return c;
+  }
+
+  // Which stages are due: bit i for stage i. Passes alone change nothing on the host.
+  struct due_stages {
+    std::uint64_t path = 0;
+    bool only_passes = true;
+  };
+  due_stages stages_due() const noexcept {
+    due_stages all;
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (note_due<I>(std::get<I>(program_), all), ...); }
+    (std::make_index_sequence<stages_>{});
+    return all;
+  }
+  template <std::size_t I, class Stage>
+  void note_due(Stage const& stage, due_stages& all) const noexcept {
+    if (!stage.when.due(stage_clock(I))) return;
+    all.path |= std::uint64_t{1} << I;
+    all.only_passes = all.only_passes && detail::is_pass<Stage>;
   }
 
   // Runs stages I, I + 1, ...; Segment is what has been gathered since the last collective, `in` its input.

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that are recorded once and replayed compute what steps that are launched kernel by kernel compute.
+#include "zoadam/backend/cuda_graph.hpp"
+
+#include "simt/device.hpp"
+#include "zoadam/zoadam.hpp"
+
+namespace {
+
+using namespace zoadam;
+using namespace suite;
+
+/// Parameters after every step of one rank.
+template <class Optimizer, class Step>
+std::vector<flat> trajectory(typename Optimizer::options_type const& options, int steps, Step const& step) {
+  device_stream const stream;
+  cuda_thread_group group(1);
+  std::size_t const n = 3000;
+  device_array<float> const x(n), g(n);
+  flat start(n);
+  for (std::size_t i = 0; i < n; ++i) start[i] = 0.1f * noise(5, i);
+  x.put(start.data(), stream);
+  Optimizer o({{"x", {}, x.span(), g.span()}}, options, group.rank(0, stream), cuda_backend(stream));
+  step_graphs graphs(stream);
+  std::vector<flat> all;
+  for (int t = 1; t <= steps; ++t) {
+    flat now = noisy_gradient(3, 0, t, n);
+    if (t % 9 == 4) now[17] = std::numeric_limits<float>::infinity();
+    g.put(now.data(), stream);
+    step_report const r = step(o, graphs, t == 7 ? 0.0 : 0.02 / t, t % 3 == 0 ? 0.5 : 1.0).get();
+    CHECK(r.step == t);
+    CHECK(r.skipped_here == (t % 9 == 4));
+    all.push_back(x.get(stream));
+  }
+  if (graphs.size() > 0) CHECK(graphs.size() == 1);  // one path without an exchange
+  return all;
+}
+
+TEST_CASE_TEMPLATE("replayed steps are the steps", Optimizer, zero_one_adam<cuda_thread_transport, cuda_backend>,
+                   local_adam<cuda_thread_transport, cuda_backend>) {
+  typename Optimizer::options_type options;
+  options.max_norm = 1;
+  options.weight_decay = 0.01;
+  if constexpr (requires { options.sync.period; }) options.sync = {.start = 4, .period = 8};
+  auto const direct = trajectory<Optimizer>(
+      options, 40, [](Optimizer& o, step_graphs&, double lr, double scale) { return o.step(lr, scale); });
+  simt::reset();
+  auto const replayed = trajectory<Optimizer>(
+      options, 40,
+      [](Optimizer& o, step_graphs& graphs, double lr, double scale) { return o.step(lr, scale, graphs); });
+  CHECK(simt::calls("cudaGraphLaunch") > 10);
+  CHECK(simt::calls("cudaStreamBeginCapture") == 1);
+  REQUIRE(direct.size() == replayed.size());
+  for (std::size_t t = 0; t < direct.size(); ++t) CHECK(same_bits(direct[t], replayed[t]));
+}
+
+TEST_CASE("the default stream cannot be recorded") { CHECK_THROWS_AS(step_graphs(nullptr), argument_error); }
+
+}  // namespace
