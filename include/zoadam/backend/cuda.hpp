@@ -113,14 +113,19 @@ class report_ring {
   report_ring& operator=(report_ring const&) = delete;
   ~report_ring() { release(); }
 
-  /// Sends *from after everything enqueued so far; its number.
-  index send(progress const* from, cudaStream_t stream) {
+  /// Sends *from after everything enqueued so far; its number. A failure is the report's, not the step's, which has
+  /// been taken.
+  index send(progress const* from, cudaStream_t stream) noexcept {
     auto const s = static_cast<std::size_t>(sent_ % slots);
-    if (sent_ >= slots) ZOADAM_CUDA(cudaEventSynchronize(event_[s]));
-    ZOADAM_CUDA(cudaMemcpyAsync(arrived_ + s, from, sizeof(progress), cudaMemcpyDeviceToHost, stream));
-    ZOADAM_CUDA(cudaEventRecord(event_[s], stream));
+    cudaError_t& status = status_[s];
+    status = sent_ >= slots ? cudaEventSynchronize(event_[s]) : cudaSuccess;
+    if (status == cudaSuccess)
+      status = cudaMemcpyAsync(arrived_ + s, from, sizeof(progress), cudaMemcpyDeviceToHost, stream);
+    if (status == cudaSuccess) status = cudaEventRecord(event_[s], stream);
     return sent_++;
   }
+  /// Errors: cuda_error, if it could not be sent
+  void expect_sent(index number) const { cuda_check(status_[number % slots], "sending the report of a step"); }
   bool kept(index number) const noexcept { return number >= sent_ - slots; }
   cudaEvent_t event(index number) const noexcept { return event_[static_cast<std::size_t>(number % slots)]; }
   progress const& arrived(index number) const noexcept { return arrived_[number % slots]; }
@@ -134,6 +139,7 @@ class report_ring {
   }
   progress* arrived_ = nullptr;
   cudaEvent_t event_[slots] = {};
+  cudaError_t status_[slots] = {};
   index sent_ = 0;
 };
 
@@ -149,6 +155,7 @@ class [[nodiscard]] cuda_report {
   step_report const& known() const noexcept { return known_; }
   /// Whether get() will not wait.
   bool ready() const {
+    ring_->expect_sent(number_);
     cudaError_t const status = cudaEventQuery(ring_->event(number_));
     if (status == cudaErrorNotReady) return false;
     ZOADAM_CUDA(status);
@@ -157,6 +164,7 @@ class [[nodiscard]] cuda_report {
   /// Waits for the device. Errors: argument_error for a report too old; cuda_error; mismatch_error.
   step_report get() const {
     ZOADAM_EXPECTS(ring_->kept(number_), "cuda_report::get", "the report is too old: 16 are kept");
+    ring_->expect_sent(number_);
     ZOADAM_CUDA(cudaEventSynchronize(ring_->event(number_)));
     detail::progress const& now = ring_->arrived(number_);
     detail::expect_same(static_cast<detail::header_field>(now.defect), now.defect_rank);

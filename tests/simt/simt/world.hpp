@@ -104,6 +104,7 @@ struct host_thread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
+  bool captures_relaxed = false;  // captures of others do not keep it from unordered calls
   std::vector<std::string> ranges;  // open NVTX ranges
 
   ~host_thread() {
@@ -122,6 +123,7 @@ inline host_thread& this_thread(world_lock const&) {
     t.epoch = epoch;
     t.device = 0;
     t.last_error = cudaSuccess;
+    t.captures_relaxed = false;
   }
   return t;
 }
