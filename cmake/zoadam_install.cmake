@@ -21,6 +21,9 @@ foreach(target IN LISTS ZOADAM_COMPONENT_TARGETS)
     install(FILES cmake/zoadam-${component}-dependencies.cmake DESTINATION ${ZOADAM_PACKAGE_DIR})
   endif()
 endforeach()
+if(TARGET zoadam_nccl)
+  install(FILES cmake/FindNCCL.cmake DESTINATION ${ZOADAM_PACKAGE_DIR})
+endif()
 
 configure_package_config_file(cmake/zoadam-config.cmake.in zoadam-config.cmake
                               INSTALL_DESTINATION ${ZOADAM_PACKAGE_DIR} NO_SET_AND_CHECK_MACRO

@@ -36,7 +36,8 @@ struct twin;
 template <class Quantizer, class Sync, class State, class Backend, class Transport>
 struct twin<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
   using cpu = zoadam::optimizer<Quantizer, Sync, State, zoadam::cpu_backend, zoadam::thread_transport>;
-  using device = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, zoadam::cuda_thread_transport>;
+  template <class Link = zoadam::cuda_thread_transport>
+  using device = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, Link>;
 };
 
 /// What a pair of runs is made of; see compare_with_cpu.
@@ -67,16 +68,21 @@ inline bool same_report(zoadam::step_report const& a, zoadam::step_report const&
 }
 
 /// Runs both and compares every report, parameter, field and hash after every step, bit by bit.
-template <class Optimizer>
+///
+/// @tparam Group  Group(n).rank(i, stream) is a transport over device memory; rank(i) is called with the device that
+///                group.enter(i) makes current, if there is such a function
+template <class Optimizer, class Group = zoadam::cuda_thread_group>
 void compare_with_cpu(pair_job<Optimizer> const& job) {
   using cpu_type = typename twin<Optimizer>::cpu;
-  using device_type = typename twin<Optimizer>::device;
+  using link_type = decltype(std::declval<Group&>().rank(0, cudaStream_t{}));
+  using device_type = typename twin<Optimizer>::template device<link_type>;
   zoadam::thread_group cpu_group(job.ranks);
-  zoadam::cuda_thread_group device_group(job.ranks);
+  Group device_group(job.ranks);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   std::vector<ending> endings(nth(job.ranks));
   auto const work = [&](int rank) {
+    if constexpr (requires { device_group.enter(rank); }) device_group.enter(rank);
     device_stream const stream;
     std::vector<flat> x, g;
     std::vector<std::unique_ptr<device_array<float>>> dx, dg;

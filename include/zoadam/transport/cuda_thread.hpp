@@ -68,6 +68,21 @@ struct cuda_thread_hub {
 
 }  // namespace detail
 
+/// Tells whether a group has failed, also when the transport was moved or is gone.
+///
+/// Execution: any thread
+class cuda_thread_watch {
+ public:
+  explicit cuda_thread_watch(std::shared_ptr<detail::cuda_thread_hub const> shared) noexcept
+      : shared_(std::move(shared)) {}
+
+  /// Errors: timeout_error, mismatch_error or aborted_error, if the group has failed
+  void check() const { shared_->hub.check("cuda_thread_transport"); }
+
+ private:
+  std::shared_ptr<detail::cuda_thread_hub const> shared_;
+};
+
 /// One rank of a cuda_thread_group: thread_transport over device memory, on a stream.
 ///
 /// Errors:    those of thread_transport, and cuda_error
@@ -100,6 +115,15 @@ class cuda_thread_transport {
 
   void abort() noexcept {
     if (shared_) shared_->hub.abort();
+  }
+  /// Errors: those of the watch
+  void check() const {
+    if (shared_) shared_->hub.check("cuda_thread_transport");
+  }
+  /// Errors: argument_error if the transport was moved from
+  cuda_thread_watch watch() const {
+    ZOADAM_EXPECTS(shared_ != nullptr, "cuda_thread_transport::watch", "the transport was moved from");
+    return cuda_thread_watch(shared_);
   }
   index bytes_sent() const noexcept { return sent_; }
 

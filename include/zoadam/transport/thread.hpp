@@ -75,6 +75,16 @@ class thread_hub {
     fail(failure::aborted);
   }
 
+  /// Throws if the group has failed; a rank that has left is no failure.
+  void check(char const* transport_name) const {
+    std::lock_guard const lock(mutex_);
+    std::string const name = std::string("zoadam: ") + transport_name + ": ";
+    if (failure_ == failure::timed_out)
+      throw timeout_error(name + "a peer did not come within " + std::to_string(time_limit_.count()) + " ms");
+    if (failure_ == failure::mismatch) throw mismatch_error(name + "the ranks disagree about a call or its sizes");
+    if (failure_ == failure::aborted) throw aborted_error(name + "a rank gave up or an earlier call failed");
+  }
+
   template <class Mover>
   void run(collective kind, int rank, std::span<index const> offsets, std::byte const* send, std::byte* receive,
            Mover& mover) {
@@ -202,7 +212,7 @@ class thread_hub {
 
   static constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // a deadline must not overflow
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<slot> slots_;
   std::chrono::milliseconds time_limit_;

@@ -64,8 +64,8 @@ inline ncclResult_t check_devices(world_lock const&) {
 /// End of a call that failed; a group that is open fails as a whole.
 inline ncclResult_t fail(ncclResult_t code) {
   nccl_group& group = this_group();
-  if (group.depth > 0 && group.error == ncclSuccess) group.error = code;
-  group.last_error = ncclGetErrorString(code);
+  if (group.depth > 0 && group.error == ncclSuccess && code != ncclInProgress) group.error = code;
+  if (code != ncclInProgress) group.last_error = ncclGetErrorString(code);
   return code;
 }
 inline ncclResult_t check_communicator(char const* api, ncclComm_t c) {
@@ -78,6 +78,7 @@ inline ncclResult_t check_communicator(char const* api, ncclComm_t c) {
 inline ncclResult_t check_ready(char const* api, ncclComm_t c) {
   if (ncclResult_t const wrong = check_communicator(api, c); wrong != ncclSuccess) return wrong;
   if (!c->ranks || c->ranks->state != ncclSuccess) return ncclInvalidArgument;
+  if (c->busy > 0) violation(std::string(api) + ": the communicator is still busy with an earlier call");
   if (!c->finalized) return ncclSuccess;
   violation(std::string(api) + ": finalized communicator");
   return ncclInvalidUsage;
@@ -93,7 +94,9 @@ inline ncclResult_t start(world_lock const& lock, batch b) {
     c->last = push_marker(lock, s);
     if (c->ranks->blocked > 0) demand(s, s.enqueued);
   }
-  return ncclSuccess;
+  if (c->blocking) return ncclSuccess;
+  c->busy = 3;
+  return ncclInProgress;
 }
 
 /// Checks one operation and starts it, or puts it into the open group.
@@ -140,7 +143,10 @@ inline ncclResult_t finish(world_lock& lock, ncclComm_t* handle, ncclConfig_t co
     this_group().fresh.push_back(handle);
     return ncclSuccess;
   }
-  if (config != nullptr && config->blocking == 0) return ncclInProgress;
+  if (config != nullptr && config->blocking == 0) {
+    if (*handle != nullptr) (*handle)->blocking = false;
+    return ncclInProgress;
+  }
   return complete(lock, handle);
 }
 
@@ -258,7 +264,9 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncEr
   SIMT_ENTER_NCCL;
   SIMT_COMMUNICATOR(comm);
   if (asyncError == nullptr) return simt::fail(ncclInvalidArgument);
+  bool const busy = comm->busy > 0 && comm->busy-- > 0;
   *asyncError = comm->async_error != ncclSuccess ? comm->async_error
+                : busy                           ? ncclInProgress
                 : comm->ranks                    ? comm->ranks->state
                                                  : ncclInProgress;
   return ncclSuccess;
@@ -305,7 +313,17 @@ inline ncclResult_t ncclGroupEnd() {
   ncclResult_t result = std::exchange(group.error, ncclSuccess);
   for (simt::batch const& b : batches) {
     b.comm->in_group_of = {};
-    if (result == ncclSuccess && simt::the_nccl().live.contains(b.comm)) result = simt::start(lock, b);
+    if ((result == ncclSuccess || result == ncclInProgress) && simt::the_nccl().live.contains(b.comm)) {
+      ncclResult_t const started = simt::start(lock, b);
+      if (started != ncclSuccess) result = started;
+    }
+  }
+  for (simt::batch const& b : batches) {  // the peers have to come before their connections are there
+    if (!simt::the_nccl().connects || result != ncclSuccess || !b.comm->last) continue;
+    auto const last = b.comm->last;
+    simt::demand(*last->stream, last->position);
+    simt::the_world().progress.wait(lock, [&] { return last->done || b.comm->aborted; });
+    if (b.comm->aborted) result = ncclSystemError;
   }
   for (ncclComm_t* handle : fresh)
     if (ncclResult_t const met = simt::complete(lock, handle); result == ncclSuccess) result = met;

@@ -50,6 +50,8 @@ struct ncclComm {
   int rank = 0;
   int device = 0;
   bool finalized = false, aborted = false, destroyed = false;
+  bool blocking = true;
+  int busy = 0;  // queries until a non-blocking communicator has done what it was asked
   ncclResult_t async_error = ncclSuccess;
   int splits = 0;
   int sends_alone_to = -1;             // the peer of a send outside of a group that waits
@@ -80,6 +82,7 @@ struct nccl_world {
   std::vector<std::unique_ptr<ncclComm>> all;
   std::map<std::string, std::shared_ptr<clique>> by_id;
   std::uint64_t ids = 0;
+  bool connects = false;                      // a group's end waits for its peers
   std::chrono::milliseconds patience{10000};  // of a blocking initialization whose peers do not come
 };
 inline nccl_world& the_nccl() {
@@ -253,6 +256,7 @@ inline bool const nccl_registered = [] {
     for (auto const& c : the_nccl().all) abort(c.get());
     the_nccl().live.clear(), the_nccl().by_id.clear();
     the_nccl().patience = std::chrono::milliseconds(10000);
+    the_nccl().connects = false;
   });
   the_world().after_reset.push_back([] { the_nccl().all.clear(); });
   return true;
@@ -263,6 +267,11 @@ inline void nccl_async_error(int rank, ncclResult_t code) {
   world_lock const lock(the_world().mutex);
   for (ncclComm_t c : the_nccl().live)
     if (c->rank == rank) c->async_error = code;
+}
+/// Whether the host waits in ncclGroupEnd for the peers, as it does where connections are set up.
+inline void set_nccl_connects(bool on) {
+  world_lock const lock(the_world().mutex);
+  the_nccl().connects = on;
 }
 /// How long a blocking initialization waits for its other ranks before it fails; 10 s.
 inline void set_nccl_patience(std::chrono::milliseconds limit) {

@@ -186,6 +186,14 @@ inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCapture
   simt::the_streams().captures.insert(s->captured_by);
   return cudaSuccess;
 }
+// Only whether the mode is relaxed has a meaning here.
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  SIMT_ENTER;
+  bool const relaxed = *mode == cudaStreamCaptureModeRelaxed;
+  *mode = simt::this_thread().captures_relaxed ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeGlobal;
+  simt::this_thread().captures_relaxed = relaxed;
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
   SIMT_ENTER;
   SIMT_RESOLVE(s, stream);

@@ -182,6 +182,7 @@ inline cudaError_t refuse_in_capture(std::shared_ptr<capture> const& c, cudaErro
 
 /// Calls that no stream orders, such as cudaMalloc, end a capture that does not allow them.
 inline cudaError_t refuse_unordered(world_lock const&) {
+  if (this_thread().captures_relaxed) return cudaSuccess;
   for (std::shared_ptr<capture> const& c : the_streams().captures) {
     bool const mine = c->owner == std::this_thread::get_id();
     if (c->mode == cudaStreamCaptureModeGlobal || (c->mode == cudaStreamCaptureModeThreadLocal && mine)) {

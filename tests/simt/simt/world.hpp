@@ -105,6 +105,7 @@ struct host_thread {
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
   int uncounted = 0;
+  bool captures_relaxed = false;  // captures of others do not keep it from unordered calls
   std::vector<std::string> ranges;  // open NVTX ranges
 
   ~host_thread() {
@@ -123,6 +124,7 @@ inline host_thread& this_thread(world_lock const&) {
     t.epoch = epoch;
     t.device = 0;
     t.last_error = cudaSuccess;
+    t.captures_relaxed = false;
   }
   return t;
 }
