@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "zoadam/concepts/quantizer.hpp"
 
@@ -29,12 +30,15 @@ struct identity_quantizer {
   static void decode(std::byte const* payload, index skip, index n, float, float* out) noexcept {
     if (n > 0) std::memcpy(out, payload + 4 * skip, static_cast<std::size_t>(4 * n));
   }
-  /// Elements [at, at + count) in one lane.
+  /// Elements [at, at + count) in one lane; payloads of messages lie at multiples of 4 bytes.
   template <class Lane, class Count>
   ZOADAM_HOST_INLINE static Lane decoded(std::byte const* payload, index at, Lane, Count count) noexcept {
-    float values[Lane::width] = {};
-    std::memcpy(values, payload + 4 * at, 4 * static_cast<std::size_t>(count));
-    return Lane::load(values);
+    float const* const from = reinterpret_cast<float const*>(payload) + at;
+    if constexpr (std::is_same_v<Count, int>) {
+      return Lane::load(from, count);
+    } else {
+      return Lane::load(from);
+    }
   }
   template <class Sink>
   void describe(Sink& sink) const {
