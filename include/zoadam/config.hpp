@@ -45,8 +45,8 @@ struct avx512 {
   static constexpr char const* name = "avx512";
 };
 
-// Each set lists what its kernels use. Define ZOADAM_SCALAR to take plain scalar code on any target; nvcc takes it too,
-// since its device pass refuses vector types even where only the host uses them.
+// Each set lists what its kernels use. Define ZOADAM_SCALAR to take plain scalar code on any target; nvcc takes it
+// too, since its device pass refuses vector types even where only the host uses them.
 #if defined(ZOADAM_SCALAR) || defined(__CUDACC__)
 using native = scalar;
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)

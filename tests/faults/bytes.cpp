@@ -54,8 +54,8 @@ TEST_CASE("case 8: zero_one_adam, n = 10^6, W = 2: bytes reported = bytes alloca
     CHECK(o.memory().messages == 2 * rounded(2 * half) + rounded(half));
     index const tiles = 3 * 6 * 4 * index{2048};
     CHECK(o.memory().workspace == tiles + rounded(4 * (n / 2048 + 1)) + rounded(sizeof(coefficients<float>)) +
-                                     rounded(sizeof(detail::group_numbers)) + rounded(sizeof(detail::progress)) +
-                                     rounded(o.workers()));
+                                      rounded(sizeof(detail::group_numbers)) + rounded(sizeof(detail::progress)) +
+                                      rounded(o.workers()));
     CHECK(o.memory().total() == *taken);
     CHECK(o.memory().total() == o.memory().fields + o.memory().messages + o.memory().workspace);
   });

@@ -105,7 +105,7 @@ struct host_thread {
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
   int uncounted = 0;
-  bool captures_relaxed = false;  // captures of others do not keep it from unordered calls
+  bool captures_relaxed = false;    // captures of others do not keep it from unordered calls
   std::vector<std::string> ranges;  // open NVTX ranges
 
   ~host_thread() {
