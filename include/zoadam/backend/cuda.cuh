@@ -216,6 +216,9 @@ class basic_cuda_backend {
     } else {
       using down = typename In::quantizer;
       using up = typename Out::quantizer;
+      detail::phase const range(!std::is_void_v<up>     ? "zoadam: worker side"
+                                : !std::is_void_v<down> ? "zoadam: apply"
+                                                        : "zoadam: local step");
       detail::segment_arguments<Fields> a{};
       a.field = view.field;
       a.tensors = tensors_;
@@ -247,6 +250,7 @@ class basic_cuda_backend {
   template <class Form, class Up, class Down, class Fields>
   void own(detail::view<Fields> const& view, partition<Up> const& up, partition<Down> const&, int me,
            std::byte const* received, std::byte* message, float* carry) {
+    detail::phase const range("zoadam: owner");
     detail::exchange_tables const& t = tables_of(up);
     detail::owner_arguments<Fields> a{};
     a.field = view.field;
@@ -269,6 +273,7 @@ class basic_cuda_backend {
 
   template <class View>
   void check(View const& view) {
+    detail::phase const range("zoadam: gradient");
     index const n = view.tensors->elements();
     launch_warps("gradient", detail::gradient_kernel<>, sum_blocks(n), tensors_, tensor_count_, n, view.now,
                  view.block_sums);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <concepts>
 #include <exception>
@@ -72,6 +73,15 @@ concept device_allocator = requires(void* p, std::size_t bytes, cudaStream_t str
 static_assert(device_allocator<plain_allocator> && device_allocator<pool_allocator>);
 
 namespace detail {
+
+/// A phase of a step, by name, for profilers.
+class phase {
+ public:
+  explicit phase(char const* name) noexcept { nvtxRangePushA(name); }
+  phase(phase const&) = delete;
+  phase& operator=(phase const&) = delete;
+  ~phase() { nvtxRangePop(); }
+};
 
 /// Zeroed device memory, freed on its stream.
 template <device_allocator Allocator>

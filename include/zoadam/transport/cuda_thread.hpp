@@ -136,6 +136,7 @@ class cuda_thread_transport {
   void run(detail::collective kind, std::span<index const> offsets, std::byte const* send, std::byte* receive) {
     if (!shared_)
       throw argument_error(detail::collective_name("cuda_thread_transport", kind) + "the transport was moved from");
+    detail::phase const range(kind == detail::collective::all_to_all ? "zoadam: all_to_all" : "zoadam: all_gather");
     shared_->hub.run(kind, rank_, offsets, send, receive, mover());
     sent_ += detail::bytes_to_peers(kind, offsets, rank_);
   }
