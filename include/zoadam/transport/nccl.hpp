@@ -45,7 +45,8 @@ class nccl_watch {
 
   /// Errors: why it was given up: timeout_error, transport_error, aborted_error or cuda_error
   void check() const { verdict_->check(); }
-  /// Whether it was. A communicator that was given up is aborted: do not destroy it. Final when the transport is gone.
+  /// Whether it was. A communicator that was given up is aborted: do not destroy it. Final when the transport is
+  /// gone.
   bool failed() const { return verdict_->given(); }
 
  private:
@@ -92,9 +93,9 @@ class nccl_transport {
     detail::nccl_check(ncclCommCount(comm, &state_->size), "ncclCommCount", comm);
     detail::nccl_check(ncclCommCuDevice(comm, &device), "ncclCommCuDevice", comm);
     int const streams = detail::device_of_stream(stream);
-    ZOADAM_EXPECTS(device == streams, "nccl_transport(stream)",
-                   "stream belongs to device " + std::to_string(streams) + ", comm to device " +
-                       std::to_string(device));
+    ZOADAM_EXPECTS(
+        device == streams, "nccl_transport(stream)",
+        "stream belongs to device " + std::to_string(streams) + ", comm to device " + std::to_string(device));
     state_->watchdog.arm(device);
   }
 
@@ -111,7 +112,8 @@ class nccl_transport {
 
   /// Frees this rank's stream from what is pending; what it would have received is unspecified.
   void abort() noexcept {
-    if (state_) state_->watchdog.give_up(detail::nccl_verdict::cause::aborted, "zoadam: nccl_transport: aborted here");
+    if (state_)
+      state_->watchdog.give_up(detail::nccl_verdict::cause::aborted, "zoadam: nccl_transport: aborted here");
   }
 
   /// Errors: why the communicator was given up, if it was.
@@ -155,7 +157,8 @@ class nccl_transport {
       state_->watchdog.give_up(cause::nccl, e.what(), e.status);
       throw;
     } catch (std::exception const& e) {
-      state_->watchdog.give_up(cause::aborted, std::string("zoadam: nccl_transport: an earlier call failed: ") + e.what());
+      state_->watchdog.give_up(cause::aborted,
+                               std::string("zoadam: nccl_transport: an earlier call failed: ") + e.what());
       throw;
     }
     state_->sent += detail::bytes_to_peers(kind, offsets, me);
@@ -166,18 +169,18 @@ class nccl_transport {
     bool const travels = state_->size > 1 && offsets.back() > offsets.front();
     bool const even = kind == detail::collective::all_gather && travels && equal_messages(offsets);
     if (!even) {
-      detail::copy_message(kind, offsets, state_->rank, state_->rank, send, receive,
-                           [&](std::byte const* source, std::byte* target, std::size_t bytes) {
-                             ZOADAM_CUDA(
-                                 cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, watchdog.stream()));
-                           });
+      detail::copy_message(
+          kind, offsets, state_->rank, state_->rank, send, receive,
+          [&](std::byte const* source, std::byte* target, std::size_t bytes) {
+            ZOADAM_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, watchdog.stream()));
+          });
     }
     if (!travels) return;
     watchdog.begin();
     if (even) {
       auto const bytes = static_cast<std::size_t>(detail::message_bytes(offsets, state_->rank));
-      expect("ncclAllGather", ncclAllGather(send, receive + offsets.front(), bytes, ncclInt8, watchdog.comm(),
-                                            watchdog.stream()));
+      expect("ncclAllGather",
+             ncclAllGather(send, receive + offsets.front(), bytes, ncclInt8, watchdog.comm(), watchdog.stream()));
     } else {
       exchange(kind, offsets, send, receive);
     }
