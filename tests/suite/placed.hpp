@@ -9,6 +9,7 @@
 namespace suite {
 template <class Optimizer>
 using placed = hosted<Optimizer>;
+inline constexpr bool on_device = true;
 /// Steps of a long run: fewer where each thread of a device is a fiber.
 constexpr int steps_of(int, int here) noexcept { return here; }
 }  // namespace suite
@@ -18,6 +19,7 @@ constexpr int steps_of(int, int here) noexcept { return here; }
 namespace suite {
 template <class Optimizer>
 using placed = Optimizer;
+inline constexpr bool on_device = false;
 constexpr int steps_of(int all, int) noexcept { return all; }
 }  // namespace suite
 

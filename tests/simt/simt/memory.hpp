@@ -20,8 +20,8 @@ struct allocation {
   bool freed = false;  // cudaFreeAsync was called, its stream has not come to it
 };
 
-/// A freed range keeps its name, so that a later use is found. The address sanitizer keeps the range itself; without
-/// it the last ranges are held here, filled with 0xff.
+/// The last ranges that were freed keep their names, so that a later use is found: they are held here, poisoned for the
+/// address sanitizer, filled with 0xff without it. What is held no longer may be anybody's memory.
 struct memory_map {
   static constexpr std::size_t most_held_bytes = std::size_t{32} << 20;
   std::map<std::uintptr_t, allocation> live;
@@ -121,17 +121,18 @@ inline void release(world_lock const&, std::uintptr_t base) {
   m.live.erase(base);
   m.freed[base] = bytes;
 #if defined(SIMT_ASAN)
-  release_range(base, bytes);
+  __asan_poison_memory_region(reinterpret_cast<void*>(base), (bytes + 255) / 256 * 256);
 #else
   std::memset(reinterpret_cast<void*>(base), 0xff, bytes);
+#endif
   m.held.emplace_back(base, bytes);
   m.held_bytes += bytes;
   while (m.held_bytes > memory_map::most_held_bytes) {
+    m.freed.erase(m.held.front().first);
     release_range(m.held.front().first, m.held.front().second);
     m.held_bytes -= m.held.front().second;
     m.held.pop_front();
   }
-#endif
 }
 
 /// The range that a free names; null, with a violation, where it is none.
