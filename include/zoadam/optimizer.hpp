@@ -47,8 +47,8 @@ class optimizer {
   using program_type = program_of<State, Quantizer, Sync>;
   using fields = typename detail::storage<typename State::fields, program_type, Backend>::fields;
   /// step_report, or what delivers one when the device has caught up.
-  using report_type =
-      decltype(std::declval<Backend&>().report(std::declval<detail::view<fields> const&>(), step_report{}));
+  using report_type = decltype(std::declval<Backend&>().report(std::declval<detail::view<fields> const&>(),
+                                                               step_report{}, std::declval<Transport const&>()));
 
   static_assert(detail::passes_stay_within<
                     program_type, detail::unite<typename fields::tags, tags<at::gradient_t, at::parameter_t>>>,
@@ -315,7 +315,7 @@ class optimizer {
     report_.step = clock_.step;
     report_.bytes_sent = link_.bytes_sent() - sent;
   }
-  report_type report() { return backend_.report(storage_.view(), report_); }
+  report_type report() { return backend_.report(storage_.view(), report_, link_); }
 
   void begin(double gradient_scale) {
     for (std::size_t g = 0; g < group_.size(); ++g) numbers_[g] = window_.numbers(g, clock_.lr, group_[g]);

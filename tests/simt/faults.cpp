@@ -73,11 +73,11 @@ void run_rank(cuda_thread_group& group, int rank, device_tensors& mine, story& s
                 typename Optimizer::backend_type(*mine.stream));
     });
     for (int step = 1; step <= 3; ++step) {  // an exchange that closes a window of two steps, and a local step
-      std::optional<cuda_report> report;
+      std::optional<cuda_report<cuda_thread_watch>> report;
       call([&] { report.emplace(o->step(1e-2)); });
       if (step == 2) (void)report->get();
     }
-    std::optional<cuda_report> report;
+    std::optional<cuda_report<cuda_thread_watch>> report;
     call([&] { report.emplace(o->synchronize()); });
     (void)report->get();
     call([&] { o->rebase(); });

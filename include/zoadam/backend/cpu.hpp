@@ -52,8 +52,8 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   detail::progress const& now(View const& view) const noexcept {
     return *view.now;
   }
-  template <class View>
-  step_report report(View const& view, step_report const& known) const noexcept {
+  template <class View, class Transport>
+  step_report report(View const& view, step_report const& known, Transport const&) const noexcept {
     return detail::complete(known, *view.now);
   }
   /// Before a call: what has gone wrong since the last one; after a failure of the transport: what was behind it; at

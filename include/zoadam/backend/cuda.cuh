@@ -150,9 +150,9 @@ class basic_cuda_backend {
     fetch(view.now, &p, sizeof p);
     return p;
   }
-  template <class View>
-  cuda_report report(View const& view, step_report const& known) {
-    return {known, *ring_, ring_->send(view.now, stream_)};
+  template <class View, class Transport>
+  auto report(View const& view, step_report const& known, Transport const& link) {
+    return cuda_report(known, *ring_, ring_->send(view.now, stream_), link.watch());
   }
   /// Errors: argument_error where another device is current; what reports that have arrived would throw.
   void poll(char const* call) const {

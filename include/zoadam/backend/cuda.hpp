@@ -193,26 +193,38 @@ class report_ring {
 
 }  // namespace detail
 
-/// The report of a step on a device. Valid for the 16 latest calls of its optimizer, and not beyond it.
+/// The report of a step on a device, over a transport whose watch() is a Watch. Valid for the 16 latest calls of its
+/// optimizer, and not beyond it.
+template <class Watch>
 class [[nodiscard]] cuda_report {
  public:
-  cuda_report(step_report known, detail::report_ring& ring, index number) noexcept
-      : known_(known), ring_(&ring), number_(number) {}
+  cuda_report(step_report known, detail::report_ring& ring, index number, Watch transport) noexcept
+      : known_(known), ring_(&ring), number_(number), transport_(std::move(transport)) {}
 
   /// What the host knew when it enqueued the step; the rest is unset.
   step_report const& known() const noexcept { return known_; }
   /// Whether get() will not wait.
   bool ready() const { return ring_->ready(number_); }
-  /// Waits for the device. Errors: argument_error for a report too old; cuda_error; mismatch_error.
+  /// Waits for the device. Errors: argument_error for a report too old; transport_error; cuda_error; mismatch_error.
   step_report get() const {
     ZOADAM_EXPECTS(ring_->kept(number_), "cuda_report::get", "the report is too old: 16 are kept");
-    return detail::complete(known_, ring_->wait(number_));
+    std::exception_ptr failure;
+    step_report all;
+    try {
+      all = detail::complete(known_, ring_->wait(number_));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    transport_.check();  // what a collective that was given up has left behind says nothing
+    if (failure) std::rethrow_exception(failure);
+    return all;
   }
 
  private:
   step_report known_;
   detail::report_ring* ring_;
   index number_;
+  Watch transport_;
 };
 
 }  // namespace zoadam

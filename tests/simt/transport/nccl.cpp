@@ -582,7 +582,7 @@ TEST_CASE("every call of an optimizer fails once: parameters are as they were be
         optimizer_type::options_type options;
         optimizer_type adam({{"x", {}, x.span(), std::span<float const>(g.span())}}, options,
                             group.rank(rank, stream), cuda_backend(stream));
-        std::optional<cuda_report> report;
+        std::optional<cuda_report<nccl_watch>> report;
         try {
           report = adam.step(0.01);
         } catch (error const& e) {
