@@ -180,14 +180,14 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
 template <class Optimizer>
 void compare_many(std::vector<std::size_t> const& sizes = {300, 0, 1, 33, 129}, int steps = 14) {
   using sizes_type = std::vector<std::size_t>;
-  for (auto const& [ranks, each] :
+  for (auto const& run :
        {std::pair{1, sizes}, std::pair{2, sizes}, std::pair{3, sizes}, std::pair{5, sizes_type{40, 1}},
         std::pair{2, sizes_type{1}}, std::pair{3, sizes_type{0, 0}}}) {
-    CAPTURE(ranks);
-    CAPTURE(each.size());
+    CAPTURE(run.first);
+    CAPTURE(run.second.size());
     pair_job<Optimizer> job;
-    job.ranks = ranks;
-    job.sizes = each;
+    job.ranks = run.first;
+    job.sizes = run.second;
     job.steps = steps;
     compare_with_cpu(job);
   }

@@ -89,8 +89,8 @@ void run_rank(cuda_thread_group& group, int rank, device_tensors& mine, story& s
   ending const first = ending_of(job);
   seen.what = first.what, seen.error = first.text;
   if (first.what == outcome::ok || !o) return;
-  // A report that could not be fetched, here or by a peer, is no failure of its step: the next call throws, and no later
-  // one runs.
+  // A report that could not be fetched, here or by a peer, is no failure of its step: the next call throws, and no
+  // later one runs.
   for (int i = 0; i < 2; ++i) {
     ending const later = ending_of([&] { call([&] { (void)o->step(1e-2); }); });
     bool const told = later.what == outcome::poisoned || (i == 0 && later.what != outcome::ok);
@@ -129,7 +129,8 @@ TEST_CASE_TEMPLATE("each CUDA call fails once", Optimizer, plain, pool_of_groups
     auto const calls = simt::calls_by_name();
     CHECK(simt::default_stream_uses() == 0);
     int failures = 0;
-    for (auto const& [api, count] : calls) {
+    for (auto const& call : calls) {
+      std::string const& api = call.first;
       bool const releases = api.find("Free") != std::string::npos || api.find("Destroy") != std::string::npos;
       for (int i = 1;; ++i) {
         simt::set_stream_order(i % 2 == 0 ? simt::stream_order::lazy : simt::stream_order::eager);
