@@ -20,8 +20,8 @@ struct allocation {
   bool freed = false;  // cudaFreeAsync was called, its stream has not come to it
 };
 
-/// The last ranges that were freed keep their names, so that a later use is found: they are held here, poisoned for the
-/// address sanitizer, filled with 0xff without it. What is held no longer may be anybody's memory.
+/// The last ranges that were freed keep their names, so that a later use is found: they are held here, poisoned for
+/// the address sanitizer, filled with 0xff without it. What is held no longer may be anybody's memory.
 struct memory_map {
   static constexpr std::size_t most_held_bytes = std::size_t{32} << 20;
   std::map<std::uintptr_t, allocation> live;
