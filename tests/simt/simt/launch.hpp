@@ -73,7 +73,14 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::si
   packed const p{kernel, values(static_cast<std::remove_cv_t<Parameters>>(std::forward<Arguments>(arguments))...)};
   auto const check = [&](auto const& each) {
     using type = std::remove_cvref_t<decltype(each)>;
-    check_arguments(lock, name, &each, sizeof each);
+    type words = each;  // what lies in its padding is nobody's pointer
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&words);
+    constexpr bool known = true;
+#else
+    constexpr bool known = std::has_unique_object_representations_v<type>;
+#endif
+    if constexpr (known) check_arguments(lock, name, &words, sizeof words);
     if constexpr (std::is_pointer_v<type> && !std::is_function_v<std::remove_pointer_t<type>>)
       check_pointer(lock, name, s->device, each);
   };
