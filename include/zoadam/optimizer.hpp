@@ -2,7 +2,6 @@
 // The optimizer: runs a state's program over a backend and a transport. It knows stages, not algorithms.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <exception>
@@ -89,6 +88,7 @@ class optimizer {
       throw;
     }
     if (failure) std::rethrow_exception(failure);
+    storage_.write_working(backend_);
     signature_ = mine.combined();
     options_.state.start(clock_);
   }
@@ -116,9 +116,7 @@ class optimizer {
     ZOADAM_EXPECTS(detail::not_negative(grad_scale) && grad_scale >= 0x1p-126, "optimizer::step",
                    "grad_scale must be in [2^-126, largest float32]");
     guarded([&] {
-      clock_.step += 1;
-      clock_.lr = lr;
-      clock_.peak = std::max(clock_.peak, lr);
+      clock_.advance(lr);
       window_.add(lr, group_);
       begin(grad_scale);
       auto const enqueue = [&] {
@@ -165,15 +163,18 @@ class optimizer {
   }
 
   /// Takes parameters that the user has changed, the same way on every rank, as the new starting point; moments and
-  /// errors stay. Errors: argument_error while a window of local steps is open (call synchronize() first);
-  /// mismatch_error if the parameters differ between ranks.
+  /// errors stay. Of tensors given in 16 bits alone it takes the working copies, and forgets the rest of the master.
+  /// Errors: argument_error while a window of local steps is open (call synchronize() first); mismatch_error if the
+  /// parameters differ between ranks.
   void rebase() {
     enter("optimizer::rebase");
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     guarded([&] {
+      storage_.read_working(backend_);
       detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
       detail::agree(backend_, link_, mine, "optimizer::rebase");
       storage_.anchor_parameters(backend_);
+      storage_.write_working(backend_);
     });
   }
 
@@ -253,9 +254,7 @@ class optimizer {
     for_each_exchange([&]<std::size_t I, class What>() {
       if constexpr (!What::variance_only) {
         clock c = stage_clock(I);
-        c.step += 1;
-        c.lr = lr;
-        c.peak = std::max(c.peak, lr);
+        c.advance(lr);
         answer |= !(What::divides_by_gamma && without_rate) && std::get<I>(program_).when.due(c);
       }
     });

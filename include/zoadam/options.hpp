@@ -135,9 +135,10 @@ struct memory_use {
   static constexpr index field_gap = 65 * 64;
 
   index fields = 0;     ///< state and errors: 4 bytes per value, each field rounded up to 64 bytes, plus field_gap
+  index masters = 0;    ///< float32 parameters of tensors that were given in 16 bits alone
   index messages = 0;   ///< buffers of the exchanges
   index workspace = 0;  ///< tiles and block sums
-  index total() const noexcept { return fields + messages + workspace; }
+  index total() const noexcept { return fields + masters + messages + workspace; }
 };
 
 }  // namespace zoadam

@@ -26,6 +26,25 @@ TEST_CASE("a gradient view knows its type, size and place") {
   }
 }
 
+TEST_CASE("a working view knows its type, size and place, and shows its elements by type") {
+  std::vector<zoadam::bfloat16> b(5);
+  std::vector<zoadam::float16> h(6);
+  zoadam::working_view const of_b = b, of_h = std::span<zoadam::float16>(h), none;
+  CHECK(of_b.type() == dtype::bfloat16);
+  CHECK(of_h.type() == dtype::float16);
+  CHECK(of_b.data() == b.data());
+  CHECK(of_h.size() == 6);
+  CHECK(none.size() == 0);
+  int seen = 0;
+  auto const see = [&](auto* first) { seen = std::is_same_v<decltype(first), zoadam::bfloat16*> ? 1 : 2; };
+  none.visit(see);
+  CHECK(seen == 0);
+  of_b.visit(see);
+  CHECK(seen == 1);
+  of_h.visit(see);
+  CHECK(seen == 2);
+}
+
 TEST_CASE("a tensor is written as name, shape, parameter, gradient") {
   std::vector<float> x(6), g(6);
   zoadam::tensor const t{"w", {2, 3}, x, g};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam has no variance schedule to restart.
-// expect: reopen
+// expect: State::reopens_variance.*(is not satisfied|would be invalid)
 #include "zoadam/aliases.hpp"
 
 #if defined(ZOADAM_NEGATIVE_CONTROL)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observing a field that the composition does not have.
-// expect: values
+// expect: contains<.*at::anchor_t.*evaluated to .*false
 #include "zoadam/aliases.hpp"
 
 #if defined(ZOADAM_NEGATIVE_CONTROL)

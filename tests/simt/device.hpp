@@ -48,7 +48,9 @@ struct pair_job {
   int groups = 2;  ///< tensors take turns
   std::vector<std::size_t> sizes{700, 0, 4099, 33, 2048};
   std::vector<std::size_t> shifts{};  ///< elements by which each tensor is off a 16-byte border; empty: none
-  zoadam::dtype type = zoadam::dtype::float32;
+  zoadam::dtype type = zoadam::dtype::float32;  ///< of gradients
+  /// Of copies in 16 bits, which every second tensor has alone; float32: there are none.
+  zoadam::dtype working = zoadam::dtype::float32;
   std::function<void(typename twin<Optimizer>::cpu::options_type&)> set = [](auto& o) { quick_schedules(o); };
   std::function<flat(int rank, int step, std::size_t n)> gradient = [](int rank, int step, std::size_t n) {
     flat g = noisy_gradient(11, rank, step, n);
@@ -86,8 +88,8 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
     device_stream const stream;
     std::vector<flat> x, g;
     std::vector<std::unique_ptr<device_array<float>>> dx, dg;
-    std::vector<std::unique_ptr<device_array<std::uint16_t>>> dh;
-    std::vector<std::vector<std::uint16_t>> h;
+    std::vector<std::unique_ptr<device_array<std::uint16_t>>> dh, dw;
+    std::vector<std::vector<std::uint16_t>> h, w;
     std::vector<zoadam::tensor> host, device;
     bool const half = job.type != zoadam::dtype::float32;
     for (std::size_t k = 0; k < job.sizes.size(); ++k) {
@@ -98,6 +100,10 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       dg.push_back(std::make_unique<device_array<float>>(n, shift));
       dh.push_back(std::make_unique<device_array<std::uint16_t>>(n, shift));
       dx[k]->put(x[k].data(), stream);
+      w.emplace_back(n);
+      for (std::size_t i = 0; i < n; ++i) w[k][i] = zoadam::to_bfloat16(x[k][i]).bits;
+      dw.push_back(std::make_unique<device_array<std::uint16_t>>(n, shift));
+      dw[k]->put(w[k].data(), stream);
     }
     for (std::size_t k = 0; k < job.sizes.size(); ++k) {
       auto const views = [&](auto type) -> std::pair<zoadam::gradient_view, zoadam::gradient_view> {
@@ -111,6 +117,14 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       int const group = static_cast<int>(k) % job.groups;
       host.push_back({"t", {}, x[k], gradients.first, group});
       device.push_back({"t", {}, dx[k]->span(), gradients.second, group});
+      auto const give_working = [&](auto type) {
+        using half_type = decltype(type);
+        host[k].working = std::span<half_type>(reinterpret_cast<half_type*>(w[k].data()), w[k].size());
+        device[k].working = std::span<half_type>(reinterpret_cast<half_type*>(dw[k]->span().data()), w[k].size());
+        if (k % 2 == 0) host[k].parameter = device[k].parameter = {};
+      };
+      if (job.working == zoadam::dtype::bfloat16) give_working(zoadam::bfloat16{});
+      if (job.working == zoadam::dtype::float16) give_working(zoadam::float16{});
     }
     typename cpu_type::options_type options;
     options.groups.clear();
@@ -126,7 +140,10 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       wrong += !same_report(a, b);
       wrong += c.replica_hash() != d.replica_hash();
       wrong += c.variance_updates() != d.variance_updates();
-      for (std::size_t k = 0; k < x.size(); ++k) wrong += !same_bits(dx[k]->get(stream), x[k]);
+      for (std::size_t k = 0; k < x.size(); ++k) {
+        wrong += !same_bits(dx[k]->get(stream), x[k]);
+        wrong += dw[k]->get(stream) != w[k];
+      }
       zoadam::detail::for_each_tag(typename cpu_type::fields::tags{}, [&](auto tag) {
         auto const there = d.values(tag);
         flat copy(there.size());

@@ -68,6 +68,12 @@ TEST_CASE("tensors that are not in the memory of the backend's device are refuse
       ending const g = construction({{"weights", {}, mine.x.span(), wrong, 0}}, mine.stream);
       CHECK(g.what == outcome::argument);
       CHECK(mentions(g, "tensors: 'weights': gradient is not in the memory of the backend's device"));
+      std::span<bfloat16> const copy(reinterpret_cast<bfloat16*>(wrong.data()), n);
+      for (std::span<float> const x32 : {mine.x.span(), std::span<float>()}) {
+        ending const w = construction({{"weights", {}, x32, mine.g.span(), 0, copy}}, mine.stream);
+        CHECK(w.what == outcome::argument);
+        CHECK(mentions(w, "tensors: 'weights': working is not in the memory of the backend's device"));
+      }
     }
     // The second of two, a gradient of another type, and what has no elements.
     device_array<bfloat16> const half(n);

@@ -2,7 +2,7 @@
 // Loops on the CPU: tiles that stay in the first-level cache, SIMD lanes, threads.
 #pragma once
 
-#include <algorithm>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -38,7 +38,7 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   template <class View>
   void begin(View const& view, double gradient_scale, std::vector<detail::group_numbers> const& numbers) noexcept {
     detail::begin_step(*view.now, gradient_scale);
-    std::copy(numbers.begin(), numbers.end(), view.numbers);
+    std::memcpy(view.numbers, numbers.data(), numbers.size() * sizeof numbers[0]);
   }
   /// Counts an update where one is due, and makes the coefficients.
   template <class View>
@@ -267,6 +267,12 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
 
   static void copy(float const* from, float* to, index n) noexcept {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+  }
+  static void widen(working_view const& from, float* to) noexcept {
+    from.visit([&](auto const* half) { zoadam::widen(half, to, from.size()); });
+  }
+  static void narrow(float const* from, working_view const& to) noexcept {
+    to.visit([&](auto* half) { zoadam::narrow(from, half, to.size()); });
   }
 
  private:

@@ -179,6 +179,11 @@ class cpu_tiles {
       }
     });
     run_segment<Isa, Segment, Down, Up>(fields, coefficients_of(view, t), last - first, io, count);
+    if constexpr (contains<typename Segment::stores, at::parameter_t>) {
+      (*view.tensors)[t].working.visit([&](auto* working) {
+        narrow(fields[at::parameter], working + (first - view.tensors->first(t)), last - first);
+      });
+    }
   }
 
   template <class Form, class Up, class Down, class View>

@@ -299,11 +299,7 @@ class basic_cuda_backend {
     unsigned long long sum = 0;
     auto* const place = reinterpret_cast<unsigned long long*>(total_);
     ZOADAM_CUDA(cudaMemsetAsync(place, 0, sizeof sum, stream_));
-    if (n > 0) {
-      index const blocks = (n + detail::tile_threads - 1) / detail::tile_threads;
-      detail::launch("hash", detail::hash_kernel<>, blocks < resident_ ? blocks : resident_, detail::tile_threads, 0,
-                     stream_, x, n, at, place);
-    }
+    if (n > 0) launch_elements("hash", detail::hash_kernel<>, n, x, n, at, place);
     fetch(place, &sum, sizeof sum);
     return sum;
   }
@@ -312,8 +308,26 @@ class basic_cuda_backend {
     ZOADAM_CUDA(
         cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(float), cudaMemcpyDeviceToDevice, stream_));
   }
+  void widen(working_view const& from, float* to) const {
+    from.visit([&]<class Half>(Half const* half) {
+      launch_elements("widen", detail::widen_kernel<Half>, from.size(), half, to, from.size());
+    });
+  }
+  void narrow(float const* from, working_view const& to) const {
+    to.visit([&]<class Half>(Half* half) {
+      launch_elements("narrow", detail::narrow_kernel<Half>, to.size(), from, half, to.size());
+    });
+  }
 
  private:
+  // A kernel that strides over n > 0 elements.
+  template <class Kernel, class... Arguments>
+  void launch_elements(char const* name, Kernel kernel, index n, Arguments const&... arguments) const {
+    index const blocks = (n + detail::tile_threads - 1) / detail::tile_threads;
+    detail::launch(name, kernel, blocks < resident_ ? blocks : resident_, detail::tile_threads, 0, stream_,
+                   arguments...);
+  }
+
   static constexpr std::size_t total_shared = sum_partials * sizeof(double);
   template <class Quantizer>
   static constexpr std::size_t shared_bytes = [] {
@@ -433,9 +447,9 @@ class basic_cuda_backend {
         ZOADAM_EXPECTS(reachable, "optimizer(tensors)",
                        "tensors: '" + each.name + "': " + what + " is not in the memory of the backend's device");
       };
-      if (each.parameter.empty()) continue;
-      expect(each.parameter.data(), "parameter");
+      if (each.parameter.size() > 0) expect(each.parameter.data(), "parameter");
       if (each.gradient.size() > 0) expect(each.gradient.data(), "gradient");
+      if (each.working.size() > 0) expect(each.working.data(), "working");
     }
   }
 

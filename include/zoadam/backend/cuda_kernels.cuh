@@ -76,6 +76,28 @@ __device__ inline void load_half_quad(Half const* p, int n, f32 (&to)[quad]) {
     for (int j = 0; j < quad; ++j) to[j] = f32(j < n ? to_float(p[j]) : 0.0f);
   }
 }
+template <class Half>
+__device__ inline void store_half_quad(f32 const (&from)[quad], Half* p, int n) {
+  auto const bits = [&](int j) { return to_half<Half>(from[j].v).bits; };
+  p = in_device_memory(p);
+  if (n == quad && aligned_to(p, 8)) {
+    *reinterpret_cast<ushort4*>(p) = make_ushort4(bits(0), bits(1), bits(2), bits(3));
+  } else {
+    for (int j = 0; j < quad; ++j) {
+      if (j < n) p[j].bits = bits(j);
+    }
+  }
+}
+/// Rounds n elements from flat position i of one tensor into its working copy, if it has one.
+__device__ inline void store_working(device_tensor const& t, index i, int n, f32 const (&from)[quad]) {
+  index const at = i - t.first;
+  if (!t.working) return;
+  if (t.working_type == dtype::bfloat16) {
+    store_half_quad(from, static_cast<bfloat16*>(t.working) + at, n);
+  } else {
+    store_half_quad(from, static_cast<float16*>(t.working) + at, n);
+  }
+}
 /// Gradient of n elements from flat position i of one tensor.
 __device__ inline void load_gradient(device_tensor const& t, bool missing, index i, int n, f32 (&to)[quad]) {
   index const at = i - t.first;
@@ -405,11 +427,20 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         if constexpr (lanes::template partly<decltype(tag)>) mine[j] = x[j].stored(tag).v;
         whole = whole && (mine[j] || j >= n);
       }
+      auto const copy = [&](int from, int count, f32 const(&values)[quad]) {
+        if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+          store_working(tensor, tile.first + from, count, values);
+        }
+      };
       if (whole) {
         store_quad(v, p[tag] + e, n);
+        copy(e, n, v);
       } else {
         for (int j = 0; j < quad; ++j) {
-          if (j < n && mine[j]) p[tag][e + j] = v[j].v;
+          if (j >= n || !mine[j]) continue;
+          p[tag][e + j] = v[j].v;
+          f32 const one[quad] = {v[j], v[j], v[j], v[j]};
+          copy(e + j, 1, one);
         }
       }
     });

@@ -175,6 +175,21 @@ __global__ void __launch_bounds__(tile_threads) total_kernel(float const* sums, 
   if (threadIdx.x == 0) *total = sum;
 }
 
+template <class Half>
+__global__ void __launch_bounds__(tile_threads) widen_kernel(Half const* from, float* to, index n) {
+  for (index i = static_cast<index>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<index>(gridDim.x) * blockDim.x) {
+    to[i] = to_float(from[i]);
+  }
+}
+template <class Half>
+__global__ void __launch_bounds__(tile_threads) narrow_kernel(float const* from, Half* to, index n) {
+  for (index i = static_cast<index>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<index>(gridDim.x) * blockDim.x) {
+    to[i].bits = to_half<Half>(from[i]).bits;
+  }
+}
+
 /// Adds the hash of n floats from flat position `at` to *hash; integers, so the order does not matter.
 template <int = 0>
 __global__ void __launch_bounds__(tile_threads)

@@ -45,7 +45,8 @@ inline std::vector<device_tensor> tensor_table(layout const& l) {
   for (index t = 0; t < l.size(); ++t) {
     tensor const& each = l[t];
     all.push_back({each.parameter.data(), each.gradient.size() > 0 ? each.gradient.data() : nullptr, l.first(t),
-                   l.first(t + 1), each.gradient.type(), each.group});
+                   l.first(t + 1), each.working.size() > 0 ? each.working.data() : nullptr, each.gradient.type(),
+                   each.working.type(), each.group});
   }
   return all;
 }

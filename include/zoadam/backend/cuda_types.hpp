@@ -15,7 +15,8 @@ struct device_tensor {
   float* parameter;
   void const* gradient;  ///< null: zeros
   index first, last;     ///< flat positions
-  dtype type;
+  void* working;         ///< null: none
+  dtype type, working_type;
   int group;
 };
 

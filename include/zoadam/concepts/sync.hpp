@@ -20,6 +20,12 @@ struct clock {
   index origin = 0;         ///< the variance schedule counts from here (reopen_variance)
   index frozen_at = never;  ///< last step before the state froze; a finite number once it is known
   double statistic = 0;     ///< last value of the composition's reduction
+
+  constexpr void advance(double rate) noexcept {
+    step += 1;
+    lr = rate;
+    if (rate > peak) peak = rate;
+  }
 };
 
 template <class Sync>

@@ -2,13 +2,20 @@
 // What the exchanges of a program need: cuts, error fields, message buffers.
 #pragma once
 
-#include <algorithm>
+#include <concepts>
 #include <tuple>
 
 #include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/stage.hpp"
 
 namespace zoadam::detail {
+
+/// std::max of a list, without <algorithm>.
+constexpr index largest(std::same_as<index> auto... all) noexcept {
+  index most = 0;
+  ((most = all > most ? all : most), ...);
+  return most;
+}
 
 /// A stage that is no exchange needs nothing.
 template <class Stage>
@@ -41,7 +48,7 @@ struct stage_plan<exchange<What, When, Up, Down>> {
   }
   /// Bytes of the outgoing messages, of those that come in for this owner, or of those that everybody gathers.
   index traffic(int me) const noexcept {
-    return std::max({up.offsets().back(), up.ranks() * own_bytes(up.offsets(), me), down.offsets().back()});
+    return largest(up.offsets().back(), up.ranks() * own_bytes(up.offsets(), me), down.offsets().back());
   }
   /// Bytes of this owner's message down.
   index result(int me) const noexcept { return own_bytes(down.offsets(), me); }
@@ -53,7 +60,7 @@ template <class... Stages>
 struct plan_of_<std::tuple<Stages...>> {
   using plans = std::tuple<stage_plan<Stages>...>;
   using fields = join<typename stage_plan<Stages>::fields...>;
-  static constexpr index tile = std::max({tile_of<void>, stage_plan<Stages>::tile...});
+  static constexpr index tile = largest(tile_of<void>, stage_plan<Stages>::tile...);
 
   static plans make([[maybe_unused]] layout const& l, [[maybe_unused]] int ranks) {
     return plans(stage_plan<Stages>(l, ranks)...);

@@ -20,7 +20,7 @@ class storage {
   using fields = join<StateFields, typename plans_type::fields>;
 
   void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend) {
-    layout_ = std::make_unique<layout const>(std::move(tensors), groups);
+    layout_ = std::make_unique<layout>(std::move(tensors), groups);
     plans_ = std::make_unique<typename plans_type::plans const>(plans_type::make(*layout_, ranks));
     index const elements = layout_->elements();
     for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = elements; });
@@ -33,18 +33,24 @@ class storage {
     index const number_bytes = bytes_of(groups, sizeof(group_numbers));
     index const progress_bytes = bytes_of(1, sizeof(progress));
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
+    for (index t = 0; t < layout_->size(); ++t) {
+      if (layout_->needs_master(t)) use_.masters += rounded(4 * (*layout_)[t].working.size());
+    }
     use_.messages = 2 * rounded(traffic) + rounded(result);
-    backend.reserve(plans_type::tile);
-    if constexpr (requires { backend.plan(*layout_, *plans_, me); }) backend.plan(*layout_, *plans_, me);
-    use_.workspace = backend.workspace_bytes() + rounded(4 * sums) + rounded(coefficient_bytes) +
-                     rounded(number_bytes) + rounded(progress_bytes) + rounded(ranks);
-    arena_ = backend.allocate(use_.total() - backend.workspace_bytes());
+    use_.workspace = rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
+                     rounded(progress_bytes) + rounded(ranks);
+    arena_ = backend.allocate(use_.total());
 
     std::byte* at = arena_.data();
     auto const take = [&](index bytes) { return std::exchange(at, at + rounded(bytes)); };
     auto const take_field = [&](index bytes) { return std::exchange(at, at + field_bytes(bytes)); };
     for_each_tag(typename fields::tags{},
                  [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take_field(4 * size_[tag])); });
+    for (index t = 0; t < layout_->size(); ++t) {
+      if (!layout_->needs_master(t)) continue;
+      layout_->set_master(t, reinterpret_cast<float*>(take(4 * (*layout_)[t].working.size())));
+      kept_masters_.push_back(t);
+    }
     for (std::byte*& each : traffic_) each = take(traffic);
     result_ = take(result);
     view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
@@ -54,6 +60,10 @@ class storage {
     view_.now = reinterpret_cast<progress*>(take(progress_bytes));
     view_.contributes = reinterpret_cast<unsigned char*>(take(ranks));
     view_.tensors = layout_.get();
+    backend.reserve(plans_type::tile);
+    if constexpr (requires { backend.plan(*layout_, *plans_, me); }) backend.plan(*layout_, *plans_, me);
+    use_.workspace += backend.workspace_bytes();
+    read_working(backend);
   }
 
   /// Errors: poisoned_error where the optimizer was moved from.
@@ -97,6 +107,15 @@ class storage {
     }
   }
 
+  /// Masters of this object follow the user's working copies.
+  void read_working(Backend& backend) {
+    for (index t : kept_masters_) backend.widen((*layout_)[t].working, (*layout_)[t].parameter.data());
+  }
+  /// Working copies follow the parameters.
+  void write_working(Backend& backend) {
+    for (index t = 0; t < layout_->size(); ++t) backend.narrow((*layout_)[t].parameter.data(), (*layout_)[t].working);
+  }
+
   void anchor_parameters(Backend& backend) {
     if constexpr (contains<typename fields::tags, at::anchor_t>) {
       for (index t = 0; t < layout_->size(); ++t) {
@@ -129,15 +148,16 @@ class storage {
   template <class Plan>
   void measure(Plan const& plan, int me, index& traffic, index& result) {
     if constexpr (requires { typename Plan::owner; }) {
-      traffic = std::max(traffic, plan.traffic(me));
-      result = std::max(result, plan.result(me));
+      traffic = largest(traffic, plan.traffic(me));
+      result = largest(result, plan.result(me));
       if constexpr (contains<typename fields::tags, typename Plan::owner>) {
         size_[typename Plan::owner{}] = plan.up.elements(me);
       }
     }
   }
 
-  std::unique_ptr<layout const> layout_;
+  std::unique_ptr<layout> layout_;
+  std::vector<index> kept_masters_;
   std::unique_ptr<typename plans_type::plans const> plans_;
   typename Backend::memory arena_;
   zoadam::detail::view<fields> view_;

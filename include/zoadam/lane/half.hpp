@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "zoadam/config.hpp"
 
@@ -78,18 +79,23 @@ ZOADAM_INLINE float16 to_float16(float x) noexcept {
   return {static_cast<std::uint16_t>(sign | detail::pick(unlimited > 0x7f800000u, quiet, finite))};
 }
 
+template <class Half>
+ZOADAM_INLINE Half to_half(float x) noexcept {
+  if constexpr (std::is_same_v<Half, bfloat16>) {
+    return to_bfloat16(x);
+  } else {
+    return to_float16(x);
+  }
+}
+
 /// Element-wise array forms, (n) -> (n); the arrays do not overlap.
-ZOADAM_INLINE void widen(bfloat16 const* __restrict in, float* __restrict out, index n) noexcept {
+template <class Half>
+ZOADAM_INLINE void widen(Half const* __restrict in, float* __restrict out, index n) noexcept {
   for (index i = 0; i < n; ++i) out[i] = to_float(in[i]);
 }
-ZOADAM_INLINE void widen(float16 const* __restrict in, float* __restrict out, index n) noexcept {
-  for (index i = 0; i < n; ++i) out[i] = to_float(in[i]);
-}
-ZOADAM_INLINE void narrow(float const* __restrict in, bfloat16* __restrict out, index n) noexcept {
-  for (index i = 0; i < n; ++i) out[i].bits = to_bfloat16(in[i]).bits;
-}
-ZOADAM_INLINE void narrow(float const* __restrict in, float16* __restrict out, index n) noexcept {
-  for (index i = 0; i < n; ++i) out[i].bits = to_float16(in[i]).bits;
+template <class Half>
+ZOADAM_INLINE void narrow(float const* __restrict in, Half* __restrict out, index n) noexcept {
+  for (index i = 0; i < n; ++i) out[i].bits = to_half<Half>(in[i]).bits;
 }
 
 }  // namespace zoadam

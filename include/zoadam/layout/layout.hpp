@@ -2,8 +2,8 @@
 // The flat index space: all tensors in order, without gaps.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,14 +25,18 @@ class layout {
     ZOADAM_EXPECTS(!tensors_.empty(), call, "tensors: the list is empty");
     first_.reserve(tensors_.size() + 1);
     for (tensor const& t : tensors_) {
-      auto const size = static_cast<index>(t.parameter.size());
+      index const size = t.parameter.empty() ? t.working.size() : static_cast<index>(t.parameter.size());
       auto const whose = [&] { return "tensors: '" + t.name + "': "; };
       ZOADAM_EXPECTS(product(t.shape, size) == size, call,
                      whose() + "the shape does not multiply to the span's size");
       ZOADAM_EXPECTS(t.gradient.size() == size || t.gradient.size() == 0, call,
                      whose() + "gradient has " + std::to_string(t.gradient.size()) + " elements, parameter " +
                          std::to_string(size));
-      ZOADAM_EXPECTS(size == 0 || t.parameter.data() != nullptr, call, whose() + "parameter is null");
+      ZOADAM_EXPECTS(t.working.size() == size || t.working.size() == 0, call,
+                     whose() + "working has " + std::to_string(t.working.size()) + " elements, parameter " +
+                         std::to_string(size));
+      ZOADAM_EXPECTS(t.parameter.empty() || t.parameter.data() != nullptr, call, whose() + "parameter is null");
+      ZOADAM_EXPECTS(t.working.size() == 0 || t.working.data() != nullptr, call, whose() + "working is null");
       ZOADAM_EXPECTS(t.group >= 0 && t.group < groups, call,
                      whose() + "group " + std::to_string(t.group) + " of " + std::to_string(groups));
       first_.push_back(first_.back() + size);
@@ -43,6 +47,13 @@ class layout {
   index elements() const noexcept { return first_.back(); }
   index size() const noexcept { return static_cast<index>(tensors_.size()); }
   tensor const& operator[](index t) const noexcept { return tensors_[static_cast<std::size_t>(t)]; }
+
+  /// Whether tensor t was given without a float32 parameter.
+  bool needs_master(index t) const noexcept { return (*this)[t].parameter.empty() && (*this)[t].working.size() > 0; }
+  void set_master(index t, float* master) noexcept {
+    tensor& each = tensors_[static_cast<std::size_t>(t)];
+    each.parameter = {master, static_cast<std::size_t>(each.working.size())};
+  }
 
   /// Flat position of tensor t; first(size()) is the number of elements.
   index first(index t) const noexcept { return first_[static_cast<std::size_t>(t)]; }
@@ -59,8 +70,9 @@ class layout {
 
   /// Equal on ranks whose tensors agree in order, names, shapes and groups.
   void describe(detail::hasher& sink) const {
-    for (tensor const& t : tensors_) {
-      sink(t.name, static_cast<index>(t.parameter.size()), t.group);
+    for (index k = 0; k < size(); ++k) {
+      tensor const& t = (*this)[k];
+      sink(t.name, first(k + 1) - first(k), t.group);
       for (index n : t.shape) sink("", n);
     }
   }
@@ -69,7 +81,9 @@ class layout {
   static index product(std::vector<index> const& shape, index if_empty) noexcept {
     if (shape.empty()) return if_empty;
     index p = 1;
-    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) p = 0;
+    for (index n : shape) {
+      if (n == 0) p = 0;
+    }
     for (index n : shape) {
       if (n < 0 || (n > 0 && p > (index{1} << 62) / n)) return -1;
       p *= n;
@@ -81,32 +95,33 @@ class layout {
     struct extent {
       std::uintptr_t first, last;
       index tensor;
-      bool parameter;
+      bool written;
     };
-    std::vector<extent> all;
+    std::list<extent> all;  // its sort costs less compile time than <algorithm>
     for (index t = 0; t < size(); ++t) {
       tensor const& each = (*this)[t];
-      if (each.parameter.empty()) continue;
-      auto const add = [&](void const* data, std::size_t width, bool parameter) {
+      auto const add = [&](void const* data, index count, std::size_t width, bool written) {
+        if (count == 0) return;
         auto const at = reinterpret_cast<std::uintptr_t>(data);
         ZOADAM_EXPECTS(at % width == 0, call, "tensors: '" + each.name + "': misaligned span");
-        all.push_back({at, at + each.parameter.size() * width, t, parameter});
+        all.push_back({at, at + static_cast<std::size_t>(count) * width, t, written});
       };
-      add(each.parameter.data(), 4, true);
-      if (each.gradient.size() > 0) add(each.gradient.data(), each.gradient.type() == dtype::float32 ? 4 : 2, false);
+      add(each.parameter.data(), static_cast<index>(each.parameter.size()), 4, true);
+      add(each.gradient.data(), each.gradient.size(), each.gradient.type() == dtype::float32 ? 4 : 2, false);
+      add(each.working.data(), each.working.size(), 2, true);
     }
-    std::sort(all.begin(), all.end(), [](extent const& l, extent const& r) { return l.first < r.first; });
-    // Gradients may be shared (they are read only); a parameter overlaps nothing.
-    std::uintptr_t end = 0, parameters_end = 0;
-    index end_tensor = 0, parameters_tensor = 0;
+    all.sort([](extent const& l, extent const& r) { return l.first < r.first; });
+    // Gradients may be shared (they are read only); what is written overlaps nothing.
+    std::uintptr_t end = 0, written_end = 0;
+    index end_tensor = 0, written_tensor = 0;
     for (extent const& e : all) {
-      std::uintptr_t const limit = e.parameter ? end : parameters_end;
-      index const other = e.parameter ? end_tensor : parameters_tensor;
+      std::uintptr_t const limit = e.written ? end : written_end;
+      index const other = e.written ? end_tensor : written_tensor;
       ZOADAM_EXPECTS(
           e.first >= limit, call,
           "tensors: the spans of '" + (*this)[e.tensor].name + "' and '" + (*this)[other].name + "' overlap");
       if (e.last > end) end = e.last, end_tensor = e.tensor;
-      if (e.parameter && e.last > parameters_end) parameters_end = e.last, parameters_tensor = e.tensor;
+      if (e.written && e.last > written_end) written_end = e.last, written_tensor = e.tensor;
     }
   }
 

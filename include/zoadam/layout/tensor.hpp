@@ -40,14 +40,52 @@ class gradient_view {
   dtype type_ = dtype::float32;
 };
 
+/// A copy of a parameter in 16 bits, borrowed: bfloat16 or float16, rounded to nearest even. An empty view means
+/// "none".
+class working_view {
+ public:
+  working_view() = default;
+  working_view(std::span<bfloat16> s) noexcept : working_view(s.data(), s.size(), dtype::bfloat16) {}
+  working_view(std::span<float16> s) noexcept : working_view(s.data(), s.size(), dtype::float16) {}
+  working_view(std::vector<bfloat16>& s) noexcept : working_view(std::span<bfloat16>(s)) {}
+  working_view(std::vector<float16>& s) noexcept : working_view(std::span<float16>(s)) {}
+
+  void* data() const noexcept { return data_; }
+  index size() const noexcept { return size_; }
+  dtype type() const noexcept { return type_; }
+
+  /// Calls f with a pointer to the first element, by its type. Nothing for an empty view.
+  template <class F>
+  void visit(F const& f) const {
+    if (size_ == 0) return;
+    if (type_ == dtype::bfloat16) {
+      f(static_cast<bfloat16*>(data_));
+    } else {
+      f(static_cast<float16*>(data_));
+    }
+  }
+
+ private:
+  working_view(void* data, std::size_t size, dtype type) noexcept
+      : data_(data), size_(static_cast<index>(size)), type_(type) {}
+
+  void* data_ = nullptr;
+  index size_ = 0;
+  dtype type_ = dtype::bfloat16;
+};
+
 /// One parameter tensor. The spans are borrowed and must outlive the optimizer; `shape` may be empty (a vector of
-/// parameter.size() elements), else its product is the number of elements.
+/// as many elements as the spans have), else its product is the number of elements.
+///
+/// `working`, where given, is written whenever the parameter is. Without a `parameter` the optimizer starts from
+/// `working` and keeps a float32 master of its own.
 struct tensor {
   std::string name;
   std::vector<index> shape;
   std::span<float> parameter;
   gradient_view gradient;
   int group = 0;
+  working_view working{};
 };
 
 /// Hyper-parameters that differ between tensors, fixed at construction.

@@ -18,12 +18,16 @@ TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_o
   }
 }
 
-TEST_CASE_TEMPLATE("views that no vector access fits, and 16-bit gradients", Optimizer, zero_one_adam<>, adam<>) {
-  for (dtype const type : {dtype::float32, dtype::bfloat16, dtype::float16}) {
+TEST_CASE_TEMPLATE("views that no vector access fits, gradients and working copies in 16 bits", Optimizer,
+                   zero_one_adam<>, adam<>) {
+  using pair = std::pair<dtype, dtype>;
+  for (auto const& [type, working] : {pair{dtype::float32, dtype::float32}, pair{dtype::bfloat16, dtype::float16},
+                                      pair{dtype::float16, dtype::bfloat16}}) {
     pair_job<Optimizer> job;
     job.sizes = {701, 3, 4099, 2049, 64};
     job.shifts = {0, 1, 2, 3, 1};
     job.type = type;
+    job.working = working;
     job.steps = 12;
     compare_with_cpu(job);
   }
