@@ -8,7 +8,12 @@
 namespace {
 
 struct clean_end {
-  clean_end() { simt::the_world(); }  // outlives this object
+  clean_end() {
+    simt::the_world();  // outlives this object
+#if ZOADAM_SUITE_NCCL
+    simt::set_device_count(8);  // one per rank
+#endif
+  }
   ~clean_end() {
     std::vector<std::string> found = simt::leaks();
     for (std::string const& each : simt::violations()) found.push_back(each);

@@ -14,17 +14,31 @@
 #include "zoadam/backend/cuda.cuh"
 #include "zoadam/optimizer.hpp"
 #include "zoadam/transport/cuda_thread.hpp"
+#if ZOADAM_SUITE_NCCL
+#include "simt/nccl_group.hpp"
+#endif
 
 namespace suite {
+
+/// How the ranks of a hosted run talk; `enter(i)` makes the device of rank i current.
+#if ZOADAM_SUITE_NCCL
+using hosted_group = nccl_group;
+#else
+struct hosted_group : zoadam::cuda_thread_group {
+  using cuda_thread_group::cuda_thread_group;
+  static void enter(int) noexcept {}
+};
+#endif
 
 template <class Optimizer>
 class hosted;
 
 /// Tensors and results lie in host memory, and are copied around each call; the link only brings the ranks of a
-/// cuda_thread_group together.
+/// hosted_group together.
 template <class Quantizer, class Sync, class State, class Backend, class Transport>
 class hosted<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
-  using inner = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, zoadam::cuda_thread_transport>;
+  using device_link = decltype(std::declval<hosted_group&>().rank(0, cudaStream_t{}));
+  using inner = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, device_link>;
   using index = zoadam::index;
 
  public:
@@ -87,21 +101,20 @@ class hosted<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
   std::string name() const { return run_->name(); }
 
  private:
-  // Rank 0 makes the group; the second round keeps it until all have their handles.
-  zoadam::cuda_thread_transport enter_group() {
+  // Rank 0 makes the group; the second round keeps its pointer until all have a copy.
+  device_link enter_group() {
     auto const ranks = static_cast<std::size_t>(link_.size());
     std::vector<index> offsets;
     for (std::size_t i = 0; i <= ranks; ++i) offsets.push_back(static_cast<index>(i * sizeof(void*)));
     std::vector<std::byte> mine(sizeof(void*)), all(ranks * sizeof(void*));
-    std::optional<zoadam::cuda_thread_group> group;
-    if (link_.rank() == 0) group.emplace(link_.size());
-    void* at = group ? static_cast<void*>(&*group) : nullptr;
+    if (link_.rank() == 0) group_ = std::make_shared<hosted_group>(link_.size());
+    void* at = &group_;
     std::memcpy(mine.data(), &at, sizeof at);
     link_.all_gather(offsets, mine.data(), all.data());
     std::memcpy(&at, all.data(), sizeof at);
-    auto device = static_cast<zoadam::cuda_thread_group*>(at)->rank(link_.rank(), stream_);
+    if (link_.rank() != 0) group_ = *static_cast<std::shared_ptr<hosted_group>*>(at);
     link_.all_gather(offsets, mine.data(), all.data());
-    return device;
+    return group_->rank(link_.rank(), stream_);
   }
   static zoadam::gradient_view view_of(zoadam::gradient_view const& g, std::byte* at) {
     auto const n = static_cast<std::size_t>(g.size());
@@ -138,8 +151,9 @@ class hosted<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
     return to;
   }
 
-  device_stream stream_;
   Transport link_;
+  std::shared_ptr<hosted_group> group_;
+  device_stream stream_ = (hosted_group::enter(link_.rank()), device_stream());
   std::vector<zoadam::tensor> host_;
   std::vector<device_array<float>> parameter_;
   std::vector<device_array<std::byte>> gradient_;

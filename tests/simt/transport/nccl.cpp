@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "simt/device.hpp"
+#include "simt/nccl_group.hpp"
 #include "zoadam/zoadam.hpp"
 
 namespace {
@@ -13,49 +14,6 @@ using namespace zoadam;
 using namespace suite;
 using zoadam::index;
 using strings = std::vector<std::string>;
-
-constexpr milliseconds no_hang{60000};
-
-/// Communicators of n ranks, a device each. They are destroyed at the end, unless a transport gave one up.
-class nccl_group {
- public:
-  explicit nccl_group(int ranks, milliseconds limit = no_hang, bool blocking = true)
-      : comms_(nth(ranks)), watches_(nth(ranks)), limit_(limit) {
-    ncclUniqueId id;
-    CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = blocking ? 1 : 0;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < ranks; ++i) {
-      threads.emplace_back([&, i] {
-        enter(i);
-        ncclResult_t const result = ncclCommInitRankConfig(&comms_[nth(i)], ranks, id, i, &config);
-        CHECK(result == (blocking ? ncclSuccess : ncclInProgress));
-      });
-    }
-    for (std::thread& t : threads) t.join();
-  }
-  nccl_group(nccl_group const&) = delete;
-  nccl_group& operator=(nccl_group const&) = delete;
-  ~nccl_group() {
-    for (std::size_t i = 0; i < comms_.size(); ++i) {
-      if (!watches_[i] || !watches_[i]->failed()) CHECK(ncclCommDestroy(comms_[i]) == ncclSuccess);
-    }
-  }
-  void enter(int i) const { ZOADAM_CUDA(cudaSetDevice(i)); }
-  nccl_transport rank(int i, cudaStream_t stream) {
-    nccl_transport link(comms_[nth(i)], stream, limit_);
-    watches_[nth(i)] = std::make_unique<nccl_watch>(link.watch());
-    return link;
-  }
-  ncclComm_t comm(int i) const { return comms_[nth(i)]; }
-  nccl_watch const& watch(int i) const { return *watches_[nth(i)]; }
-
- private:
-  std::vector<ncclComm_t> comms_;
-  std::vector<std::unique_ptr<nccl_watch>> watches_;
-  milliseconds limit_;
-};
 
 /// A new machine of n devices.
 void new_world(int devices) {
