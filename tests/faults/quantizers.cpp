@@ -45,7 +45,8 @@ double distance(flat const& a, flat const& b) {
 }
 
 TEST_CASE("case 14: error feedback is used: 100 means of [1, -0.1] on one rank") {
-  using optimizer_type = optimizer<sign_with_feedback<>, every_step, mean_state, cpu_backend, single_transport>;
+  using optimizer_type =
+      placed<optimizer<sign_with_feedback<>, every_step, mean_state, cpu_backend, single_transport>>;
   job<optimizer_type> run;
   run.sizes = {2};
   run.steps = 100;
@@ -67,7 +68,7 @@ TEST_CASE("case 14: error feedback is used: 100 means of [1, -0.1] on one rank")
 
 TEST_CASE("case 14: without it the small element is never heard") {
   // What the test above would see if errors were dropped: both magnitudes are 0.55.
-  using optimizer_type = optimizer<sign_quantizer<>, every_step, mean_state, cpu_backend, single_transport>;
+  using optimizer_type = placed<optimizer<sign_quantizer<>, every_step, mean_state, cpu_backend, single_transport>>;
   job<optimizer_type> run;
   run.sizes = {2};
   run.gradient = [](int, int, std::size_t) { return flat{1, -0.1f}; };
