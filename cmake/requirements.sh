@@ -9,6 +9,7 @@ base   | cmake                | cmake                      | configuring
 base   | ninja-build          | ninja                      | building
 base   | g++                  | g++                        | compiling
 tests  | doctest-dev          | <doctest/doctest.h>        | the tests
+thrust | libthrust-dev        | <thrust/version.h>         | the tests of what uses Thrust
 gpt    | libopenblas-dev      | -lopenblas                 | the GPT example
 gpt    | libcli11-dev         | <CLI/CLI.hpp>              | the flags of the GPT example
 text   | bible-kjv            | bible                      | the King James text
@@ -27,7 +28,11 @@ tidy   | clang-tidy           | clang-tidy                 | the static checks
 _zoadam_has() {
   local probe=$1
   if [[ $probe == \<* ]]; then
-    echo "#include $probe" | g++ -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
+    # A CUDA toolkit holds headers of other packages too, where nvcc alone looks.
+    local toolkit
+    toolkit=$(dirname "$(readlink -m "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")/../include
+    echo "#include $probe" | g++ -std=c++20 -fsyntax-only -idirafter "$toolkit" -idirafter "$toolkit/cccl" -x c++ - \
+      2>/dev/null
   elif [[ $probe == -l* ]]; then
     echo 'int main() {}' | g++ -x c++ - -o /dev/null "$probe" 2>/dev/null
   else

@@ -108,3 +108,20 @@ function(zoadam_find_trainer_packages)
   target_link_libraries(zoadam_trainer_packages INTERFACE CLI11::CLI11 nlohmann_json::nlohmann_json
                                                           ${ZOADAM_CBLAS_LIBRARY})
 endfunction()
+
+# Thrust for host code, with the headers that need it, as one target; none where there is no Thrust. Every CUDA toolkit
+# holds one, beside its other headers or in a folder of theirs.
+function(zoadam_find_thrust)
+  find_path(ZOADAM_THRUST_INCLUDE_DIR thrust/version.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES cccl)
+  mark_as_advanced(ZOADAM_THRUST_INCLUDE_DIR)
+  if(NOT ZOADAM_THRUST_INCLUDE_DIR)
+    message(STATUS "zoadam: no Thrust: what needs it is left out")
+    return()
+  endif()
+  add_library(zoadam_thrust INTERFACE)
+  target_sources(zoadam_thrust INTERFACE FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
+                                         FILES ${_thrust_headers})
+  target_link_libraries(zoadam_thrust INTERFACE zoadam::zoadam)
+  target_include_directories(zoadam_thrust SYSTEM INTERFACE ${ZOADAM_THRUST_INCLUDE_DIR})
+  target_compile_definitions(zoadam_thrust INTERFACE THRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP)
+endfunction()

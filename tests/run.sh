@@ -51,7 +51,7 @@ trap '((finished)) || echo "0 passed, 1 failed"' EXIT
 
 # shellcheck source=../cmake/requirements.sh
 source cmake/requirements.sh
-groups=(base tests json)
+groups=(base tests json thrust)
 case $preset in
   cpu) groups+=(gpt) ;;
   mpi) groups+=(gpt mpi) ;;
