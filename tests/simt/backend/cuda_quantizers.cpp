@@ -15,8 +15,6 @@ template <class Quantizer, class Sync = local_steps>
 using zero_one = threaded<Quantizer, Sync, frozen_variance_state<>>;
 template <class Quantizer>
 using mean_of = threaded<Quantizer, every_step, mean_state>;
-template <class Half>
-using cast_with_feedback = error_feedback<cast_quantizer<Half>>;
 
 TEST_CASE_TEMPLATE("blocks longer than those of sums", Optimizer, zero_one<sign_with_feedback<block<4096>>>,
                    zero_one<sign_with_feedback<block<8192>, l2>>, mean_of<sign_with_feedback<block<8192>>>) {
@@ -30,13 +28,14 @@ TEST_CASE_TEMPLATE("blocks longer than those of sums", Optimizer, zero_one<sign_
 }
 
 TEST_CASE_TEMPLATE("signs without feedback, casts with it, and neither", Optimizer, zero_one<sign_quantizer<>>,
-                   zero_one<cast_with_feedback<float16>>, zero_one<cast_with_feedback<bfloat16>>,
-                   zero_one<identity_quantizer>, zero_one<cast_quantizer<bfloat16>>) {
+                   zero_one<error_feedback<cast_quantizer<float16>>>,
+                   zero_one<error_feedback<cast_quantizer<bfloat16>>>, zero_one<identity_quantizer>,
+                   zero_one<cast_quantizer<bfloat16>>) {
   compare_many<Optimizer>();
 }
 
 TEST_CASE_TEMPLATE("means", Optimizer, mean_of<sign_with_feedback<>>, mean_of<sign_with_feedback<whole>>,
-                   mean_of<sign_quantizer<per_tensor, l2>>, mean_of<cast_with_feedback<float16>>,
+                   mean_of<sign_quantizer<per_tensor, l2>>, mean_of<error_feedback<cast_quantizer<float16>>>,
                    mean_of<identity_quantizer>) {
   compare_many<Optimizer>();
 }
