@@ -21,6 +21,9 @@ function(zoadam_add_program target)
   target_link_libraries(${target} PRIVATE zoadam::zoadam ${arg_LIBRARIES} nlohmann_json::nlohmann_json
                                           zoadam_doctest_main)
   zoadam_own_program(${target})
+  if(ZOADAM_TEST_UNSANITIZED AND target MATCHES "${ZOADAM_TEST_UNSANITIZED}")
+    target_compile_options(${target} PRIVATE -fno-sanitize=all)
+  endif()
 endfunction()
 
 # zoadam_add_test(<path>... [NAME <name>] [LIBRARIES <targets...>]): one program and one test.
