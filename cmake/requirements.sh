@@ -2,8 +2,8 @@
 # Sourced by the scripts: the one list of packages that they need, and their installation.
 # shellcheck shell=bash
 
-# One line each: group | Debian package | program it brings, <header> or -llibrary that the compiler must find | what
-# needs it
+# One line each: group | Debian package | program it brings, <header> or -llibrary that the compiler must find, or file
+# | what needs it
 zoadam_requirements='
 base   | cmake                | cmake                      | configuring
 base   | ninja-build          | ninja                      | building
@@ -12,6 +12,7 @@ tests  | doctest-dev          | <doctest/doctest.h>        | the tests
 thrust | libthrust-dev        | <thrust/version.h>         | the tests of what uses Thrust
 gpt    | libopenblas-dev      | -lopenblas                 | the GPT example
 gpt    | libcli11-dev         | <CLI/CLI.hpp>              | the flags of the GPT example
+images | dataset-fashion-mnist | /usr/share/datasets/fashion-mnist | the images of the MLP example
 text   | bible-kjv            | bible                      | the King James text
 picture | gnuplot-nox         | gnuplot                    | the picture of the loss curves
 picture | jq                  | jq                         | the table of results
@@ -35,6 +36,8 @@ _zoadam_has() {
       2>/dev/null
   elif [[ $probe == -l* ]]; then
     echo 'int main() {}' | g++ -x c++ - -o /dev/null "$probe" 2>/dev/null
+  elif [[ $probe == /* ]]; then
+    [[ -e $probe ]]
   else
     command -v "$probe" >/dev/null
   fi

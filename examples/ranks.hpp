@@ -53,7 +53,9 @@ class launch {
     if (MPI_Init(argc, argv) != MPI_SUCCESS) throw std::runtime_error("MPI_Init failed");
     open_ = true;
 #else
-    throw std::runtime_error("started by an MPI launcher, but built without MPI: build with the component mpi");
+    throw std::runtime_error(
+        "started by an MPI launcher, but built without MPI: build with the component mpi "
+        "(for devices: and nccl)");
 #endif
   }
   launch(launch const&) = delete;
@@ -99,19 +101,15 @@ inline void rethrow_cause(std::vector<std::exception_ptr> const& failures) {
 
 }  // namespace detail
 
-/// Calls body(transport) on `workers` threads; returns all results in rank order.
-template <class Totals, class Body>
-std::vector<rank_result<Totals>> on_threads(int workers, std::chrono::seconds limit, Body const& body) {
-  zoadam::thread_group group(workers, limit);
-  auto const n = static_cast<std::size_t>(workers);
-  std::vector<rank_result<Totals>> results(n);
-  std::vector<std::exception_ptr> failures(n);
+/// Calls body(link) on a thread for each link of a group; returns all results in order. All ranks have joined before
+/// any runs: a body that fails at once is then seen by its peers.
+template <class Totals, class Transport, class Body>
+std::vector<rank_result<Totals>> on_threads(std::vector<Transport> links, Body const& body) {
+  std::vector<rank_result<Totals>> results(links.size());
+  std::vector<std::exception_ptr> failures(links.size());
   {
-    // All ranks join before any runs: a body that fails at once is then seen by its peers.
-    std::vector<zoadam::thread_transport> links;
-    for (int i = 0; i < workers; ++i) links.push_back(group.rank(i));
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < links.size(); ++i) {
       threads.emplace_back([&, i, link = std::move(links[i])]() mutable {
         try {
           results[i] = body(std::move(link));
@@ -126,10 +124,9 @@ std::vector<rank_result<Totals>> on_threads(int workers, std::chrono::seconds li
 }
 
 #ifdef ZOADAM_EXAMPLE_MPI
-/// Calls body(transport) in this process; returns all results in rank order on rank 0, nothing on the others.
-template <class Totals, class Body>
-std::vector<rank_result<Totals>> on_processes(std::chrono::seconds limit, Body const& body) {
-  zoadam::mpi_transport link(MPI_COMM_WORLD, limit);
+/// Calls body(link), of a rank of MPI_COMM_WORLD; returns all results in rank order on rank 0, nothing on the others.
+template <class Totals, class Transport, class Body>
+std::vector<rank_result<Totals>> on_process(Transport link, Body const& body) {
   int const rank = link.rank(), size = link.size();
   rank_result<Totals> mine = body(std::move(link));
   auto const n = static_cast<std::size_t>(rank == 0 ? size : 0);
@@ -155,9 +152,12 @@ std::vector<rank_result<Totals>> on_processes(std::chrono::seconds limit, Body c
 template <class Totals, class Body>
 std::vector<rank_result<Totals>> on_every_rank(int workers, std::chrono::seconds limit, Body const& body) {
 #ifdef ZOADAM_EXAMPLE_MPI
-  if (launched_processes() > 1) return on_processes<Totals>(limit, body);
+  if (launched_processes() > 1) return on_process<Totals>(zoadam::mpi_transport(MPI_COMM_WORLD, limit), body);
 #endif
-  return on_threads<Totals>(workers, limit, body);
+  zoadam::thread_group group(workers, limit);
+  std::vector<zoadam::thread_transport> links;
+  for (int i = 0; i < workers; ++i) links.push_back(group.rank(i));
+  return on_threads<Totals>(std::move(links), body);
 }
 
 }  // namespace example

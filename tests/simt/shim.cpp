@@ -70,6 +70,20 @@ TEST_CASE("every thread of every block runs once, with its own indices") {
   }
 }
 
+TEST_CASE("a launch by its configuration") {
+  machine m(6 * 24);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(3, 2);
+  config.blockDim = dim3(4, 3, 2);
+  config.stream = m.stream;
+  CHECK(cudaLaunchKernelEx(&config, indices, m.device) == cudaSuccess);
+  std::vector<unsigned> const& got = m.result();
+  for (unsigned i = 0; i < got.size(); ++i) CHECK(got[i] == 1000 * (i / 24) + i % 24);
+  config.numAttrs = 1;
+  CHECK(cudaLaunchKernelEx(&config, indices, m.device) == cudaErrorNotSupported);
+  CHECK(cudaGetLastError() == cudaErrorNotSupported);
+}
+
 __global__ void reverse_in_shared(unsigned* data) {
   __shared__ unsigned fixed[64];
   auto* const dynamic = reinterpret_cast<unsigned*>(simt::dynamic_shared());

@@ -269,10 +269,10 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
   }
   static void widen(working_view const& from, float* to) noexcept {
-    from.visit([&](auto const* half) { zoadam::widen(half, to, from.size()); });
+    from.visit([&](auto const* values) { zoadam::widen(values, to, from.size()); });
   }
   static void narrow(float const* from, working_view const& to) noexcept {
-    to.visit([&](auto* half) { zoadam::narrow(from, half, to.size()); });
+    to.visit([&](auto* values) { zoadam::narrow(from, values, to.size()); });
   }
 
  private:

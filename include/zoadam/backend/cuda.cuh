@@ -309,13 +309,13 @@ class basic_cuda_backend {
         cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(float), cudaMemcpyDeviceToDevice, stream_));
   }
   void widen(working_view const& from, float* to) const {
-    from.visit([&]<class Half>(Half const* half) {
-      launch_elements("widen", detail::widen_kernel<Half>, from.size(), half, to, from.size());
+    from.visit([&]<class Half>(Half const* values) {
+      launch_elements("widen", detail::widen_kernel<Half>, from.size(), values, to, from.size());
     });
   }
   void narrow(float const* from, working_view const& to) const {
-    to.visit([&]<class Half>(Half* half) {
-      launch_elements("narrow", detail::narrow_kernel<Half>, to.size(), from, half, to.size());
+    to.visit([&]<class Half>(Half* values) {
+      launch_elements("narrow", detail::narrow_kernel<Half>, to.size(), from, values, to.size());
     });
   }
 

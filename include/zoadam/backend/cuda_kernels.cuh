@@ -159,8 +159,8 @@ __device__ inline void store_codes(std::byte* payload, index at, int n, std::uin
   } else if constexpr (Quantizer::code_bits == 16) {
     std::uint16_t* const p = reinterpret_cast<std::uint16_t*>(payload) + at;
     if (n == quad && aligned_to(p, 8)) {
-      auto const half = [&](int j) { return static_cast<std::uint16_t>(code[j]); };
-      *reinterpret_cast<ushort4*>(p) = make_ushort4(half(0), half(1), half(2), half(3));
+      auto const bits = [&](int j) { return static_cast<std::uint16_t>(code[j]); };
+      *reinterpret_cast<ushort4*>(p) = make_ushort4(bits(0), bits(1), bits(2), bits(3));
     } else {
       for (int j = 0; j < quad; ++j) {
         if (j < n) p[j] = static_cast<std::uint16_t>(code[j]);

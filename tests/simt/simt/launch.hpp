@@ -100,6 +100,15 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::si
 
 }  // namespace simt
 
+/// Attributes are not known here.
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(cudaLaunchConfig_t const* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  if (config->numAttrs != 0) return simt::leave(cudaErrorNotSupported);
+  return simt::launch(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream,
+                      std::forward<Arguments>(arguments)...);
+}
+
 inline cudaError_t cudaFuncSetAttribute(void const* func, cudaFuncAttribute attr, int value) {
   SIMT_ENTER;
   if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
