@@ -8,7 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: tests/run.sh [--quick] [--preset NAME] [-- CMAKE_OPTION...]
   --quick         leave out the tests that build many variants or consumers
-  --preset NAME   cpu, mpi (default), asan (under clang) or tsan: see CMakePresets.json
+  --preset NAME   cpu, mpi (default), asan or tsan (under clang): see CMakePresets.json
   -- OPTION...    further options for the configuration, such as -DZOADAM_TEST_ISA=avx2
 TEXT
 }
@@ -56,7 +56,7 @@ case $preset in
   cpu) groups+=(gpt) ;;
   mpi) groups+=(gpt mpi) ;;
   asan) groups+=(gpt mpi clang) ;;
-  tsan) ;;
+  tsan) groups+=(clang) ;;
   *)
     echo "no such test preset: $preset" >&2
     exit 2
