@@ -175,4 +175,35 @@ TEST_CASE("working copies that cannot be are refused, and nothing is written") {
   }
 }
 
+TEST_CASE("a rebase() that fails leaves the masters, and ranks must agree on who keeps one") {
+  using optimizer = adam<thread_transport>;
+  thread_group links(2), other_links(2);
+  std::vector<ending> endings(2), others(2);
+  std::vector<std::thread> ranks;
+  std::atomic<int> wrong{0};
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      std::vector<bfloat16> half(40, to_bfloat16(1.0f));
+      std::vector<float> x(40, 1.0f), g(40, 0.1f);
+      optimizer o({{"w", {}, {}, g, 0, half}}, {}, links.rank(rank));
+      for (int t = 0; t < 5; ++t) (void)o.step(1e-3);
+      flat const before = copy_of(o.agreed(0));
+      for (bfloat16& h : half) h = to_bfloat16(static_cast<float>(rank));
+      endings[nth(rank)] = ending_of([&] { o.rebase(); });
+      wrong += !same_bits(copy_of(o.agreed(0)), before);
+
+      tensor mine{"w", {}, x, g, 0, half};
+      if (rank == 1) mine.parameter = {};
+      for (bfloat16& h : half) h = to_bfloat16(1.0f);
+      others[nth(rank)] = ending_of([&] { optimizer({mine}, {}, other_links.rank(rank)); });
+    });
+  }
+  for (std::thread& t : ranks) t.join();
+  CHECK(wrong == 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(endings[nth(rank)].what == outcome::mismatch);
+    CHECK(others[nth(rank)].what == outcome::mismatch);
+  }
+}
+
 }  // namespace

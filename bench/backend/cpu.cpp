@@ -136,11 +136,12 @@ class arena {
     k.one_minus_beta1 = k.own_one_minus_beta1 = 0.1f;
     k.beta2 = k.own_beta2 = 0.999f;
     k.one_minus_beta2 = k.own_one_minus_beta2 = 0.001f;
-    k.bias1 = k.bias2 = 0.9f;
+    k.correction1 = k.correction2 = 1.1f;
     k.epsilon = 1e-8f;
     k.weight_decay = 0.01f;
     k.lr = 1e-3f;
     k.gamma = 4e-3f;
+    k.per_gamma = 250.0f;
     return k;
   }
 

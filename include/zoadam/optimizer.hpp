@@ -170,9 +170,10 @@ class optimizer {
     enter("optimizer::rebase");
     ZOADAM_EXPECTS(window_.steps() == 0, "optimizer::rebase", "local steps are open: synchronize() first");
     guarded([&] {
-      storage_.read_working(backend_);
-      detail::agreement mine{true, 0, 0, 0, storage_.parameter_hash(backend_)};
+      detail::agreement mine{true, 0, 0, 0, storage_.working_hash(backend_)};
       detail::agree(backend_, link_, mine, "optimizer::rebase");
+      backend_.poll("optimizer::rebase");  // the device has caught up, and may have found a mismatch
+      storage_.read_working(backend_);
       storage_.anchor_parameters(backend_);
       storage_.write_working(backend_);
     });

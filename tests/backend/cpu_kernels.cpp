@@ -153,7 +153,8 @@ TEST_CASE("run_bounds counts active elements and bounds inactive ones by 0") {
   zoadam::coefficients<float> k{};
   k.limit = 1.0f;
   k.gamma = 0.5f;
-  k.bias2 = 1.0f;
+  k.per_gamma = 2.0f;
+  k.correction2 = 1.0f;
   for_every_set([&]<class Isa>() {
     for (index const n : {1, 16, 33, 100}) {
       std::vector<float> v(nth(n)), limit(nth(n) + 16, sentinel);

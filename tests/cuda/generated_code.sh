@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# generated_code.sh NVCC INCLUDE_DIR SOURCE ARCHITECTURE: prints registers and shared memory of every kernel of SOURCE and
-# fails if one spills, if a fused kernel lacks 16-byte loads or stores, or if --use_fast_math gets at any operation.
+# generated_code.sh NVCC INCLUDE_DIR SOURCE ARCHITECTURE: prints registers and spills of every kernel of SOURCE and fails if
+# one spills, if a fused kernel lacks accesses of 16 bytes (8 for values of 16 bits), or if --use_fast_math gets at any
+# operation. Accesses are looked up in the machine code where cuobjdump is found, and in PTX.
 set -euo pipefail
 nvcc=$1 include=$2 source=$3 architecture=$4
 work=$(mktemp -d)
@@ -30,15 +31,36 @@ if [[ ! -s $work/kernels ]]; then
   exit 1
 fi
 
-# What each fused kernel must hold, from its PTX.
+# What each fused kernel must hold: name | loads and stores of 16 bytes | stores of four 16-bit values, of one.
 awk '/^\.(visible|weak) \.entry|^\.entry|\.entry / { match($0, /_Z[A-Za-z0-9_]+/); name = substr($0, RSTART, RLENGTH) }
      /ld\.global(\.nc)?\.v4\./ { loads[name]++ }
-     /st\.global\.v4\./ { stores[name]++ }
+     /st\.global\.v4\.[fub]32/ { stores[name]++ }
+     /st\.global\.v4\.[ub]16/ { halves[name]++ }
+     /st\.global\.[ub]16/ { ones[name]++ }
      /segment_kernel|owner_kernel/ { if (name ~ /segment_kernel|owner_kernel/) fused[name] = 1 }
-     END { for (name in fused) print name, loads[name] + 0, stores[name] + 0 }' "$ptx" >"$work/vectors"
+     END { for (name in fused) print name, loads[name] + 0, stores[name] + 0, halves[name] + 0, ones[name] + 0 }' "$ptx" >"$work/vectors"
+cuobjdump=$(command -v cuobjdump || echo "$(dirname "$(command -v "$nvcc")")/cuobjdump")
+if [[ -x $cuobjdump ]]; then
+  "$cuobjdump" -sass "$work/object.o" | awk '
+     /Function : / { name = $3; if (name ~ /segment_kernel|owner_kernel/) fused[name] = 1 }
+     /LDG\.E\.128/ { loads[name]++ }
+     /STG\.E\.128/ { stores[name]++ }
+     /STG\.E\.64/ { halves[name]++ }
+     /STG\.E\.U16/ { ones[name]++ }
+     END { for (name in fused) print name, loads[name] + 0, stores[name] + 0, halves[name] + 0, ones[name] + 0 }' >"$work/machine"
+  if [[ $(wc -l <"$work/machine") != $(wc -l <"$work/vectors") ]]; then
+    echo 'machine code and PTX hold different kernels'
+    failed=1
+  fi
+  cat "$work/machine" >>"$work/vectors"
+fi
 fused=0
-while read -r name loads stores; do
+while read -r name loads stores halves ones; do
   fused=$((fused + 1))
+  if ((ones > 0 && halves == 0)); then
+    echo "16-bit values are stored one by one: $(c++filt "$name" | cut -c 1-200)"
+    failed=1
+  fi
   # An owner that keeps no error and decides no bound reads messages alone.
   if [[ $name == *owner_kernel* && $name != *error_feedback* ]]; then continue; fi
   # One that writes 16-bit or 32-bit codes alone stores no float of a field.
@@ -47,7 +69,7 @@ while read -r name loads stores; do
     failed=1
   fi
 done <"$work/vectors"
-echo "$fused fused kernels"
+echo "$fused fused kernels looked at, in $([[ -x $cuobjdump ]] && echo 'PTX and machine code' || echo PTX)"
 ((fused > 0)) || failed=1
 
 # Flushed, approximate and contracted operations on float32 and float64 that formulas would show in their bits.

@@ -177,6 +177,8 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
     compare(a, d.synchronize().get());
     c.rebase();
     d.rebase();
+    compare({}, {});
+    compare(c.step(1e-3), d.step(1e-3).get());
   };
   for (int rank = 0; rank < job.ranks; ++rank) {
     threads.emplace_back([&, rank] { endings[nth(rank)] = ending_of([&] { work(rank); }); });

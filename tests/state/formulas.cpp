@@ -41,7 +41,7 @@ coefficients<float> usual() {
   k.one_minus_beta1 = k.own_one_minus_beta1 = 0.1f;
   k.beta2 = k.own_beta2 = 0.75f;
   k.one_minus_beta2 = k.own_one_minus_beta2 = 0.25f;
-  k.bias1 = k.bias2 = 1;
+  k.correction1 = k.correction2 = 1;
   k.lr = 0.5f;
   return k;
 }
@@ -54,7 +54,7 @@ TEST_CASE("formulas: active iff the variance is above zero") {
 
 TEST_CASE("formulas: the denominator, with epsilon beside and under the root") {
   auto k = usual();
-  k.bias2 = 0.25f;
+  k.correction2 = 4.0f;
   k.epsilon = 0.5f;
   CHECK(value(formula::denominator(load({.v = 4}), numbers(k))) == 4.5f);
   k.epsilon = 0;

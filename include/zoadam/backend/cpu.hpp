@@ -256,11 +256,13 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     detail::judge_gradient(*view.now, bad, squares, view.hyper.max_norm);
   }
 
-  /// A hash of n floats that begin at flat position `at`; hashes of parts add up to the hash of the whole.
-  static std::uint64_t hash(float const* x, index n, index at) noexcept {
+  /// A hash of n values, as float32, that begin at flat position `at`; hashes of parts add up to the hash of the
+  /// whole.
+  template <class Element>
+  static std::uint64_t hash(Element const* x, index n, index at) noexcept {
     std::uint64_t sum = 0;
     for (index i = 0; i < n; ++i) {
-      sum += detail::hash_of_element(std::bit_cast<std::uint32_t>(x[i]), at + i);
+      sum += detail::hash_of_element(std::bit_cast<std::uint32_t>(to_float(x[i])), at + i);
     }
     return sum;
   }

@@ -295,11 +295,12 @@ class basic_cuda_backend {
   }
 
   /// The hash of basic_cpu_backend. Waits for the device.
-  std::uint64_t hash(float const* x, index n, index at) const {
+  template <class Element>
+  std::uint64_t hash(Element const* x, index n, index at) const {
     unsigned long long sum = 0;
     auto* const place = reinterpret_cast<unsigned long long*>(total_);
     ZOADAM_CUDA(cudaMemsetAsync(place, 0, sizeof sum, stream_));
-    if (n > 0) launch_elements("hash", detail::hash_kernel<>, n, x, n, at, place);
+    if (n > 0) launch_elements("hash", detail::hash_kernel<Element>, n, x, n, at, place);
     fetch(place, &sum, sizeof sum);
     return sum;
   }

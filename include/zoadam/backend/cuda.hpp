@@ -137,9 +137,10 @@ class report_ring {
   /// Sends *from after everything enqueued so far; its number. The step that it reports on has been enqueued and
   /// cannot be called off, so what goes wrong here is thrown by the report, and by the next poll().
   index send(progress const* from, cudaStream_t stream) noexcept {
+    // A slot may still be under way: the stream orders its copies, and nobody asks for the older report any more.
+    // What that one would have told of a mismatch, all later ones tell too.
     auto const s = static_cast<std::size_t>(sent_ % slots);
     try {
-      if (sent_ >= slots) check(cudaEventSynchronize(event_[s]), "cudaEventSynchronize");
       check(cudaMemcpyAsync(arrived_ + s, from, sizeof(progress), cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
       check(cudaEventRecord(event_[s], stream), "cudaEventRecord");
     } catch (...) {
@@ -160,19 +161,23 @@ class report_ring {
     auto const s = static_cast<std::size_t>(number % slots);
     if (failure_) std::rethrow_exception(failure_);
     check(cudaEventSynchronize(event_[s]), "cudaEventSynchronize");
-    expect_same(static_cast<header_field>(arrived_[s].defect), arrived_[s].defect_rank);
-    return arrived_[s];
+    return look(number);
   }
   /// Looks at reports that have arrived since the last time, or waits for all. A report that shows a defect is looked
   /// at again. Errors: those of wait().
   void poll(bool all = false) {
     if (failure_) std::rethrow_exception(failure_);
     for (seen_ = kept(seen_) ? seen_ : sent_ - slots; seen_ < sent_ && (all || ready(seen_)); ++seen_) {
-      (void)wait(seen_);
+      (void)(all ? wait(seen_) : look(seen_));
     }
   }
 
  private:
+  progress const& look(index number) const {
+    progress const& arrived = arrived_[static_cast<std::size_t>(number % slots)];
+    expect_same(static_cast<header_field>(arrived.defect), arrived.defect_rank);
+    return arrived;
+  }
   void check(cudaError_t status, char const* call, char const* file = __builtin_FILE(),
              int line = __builtin_LINE()) const {
     if (status == cudaSuccess) return;

@@ -81,7 +81,14 @@ __device__ inline void store_half_quad(f32 const (&from)[quad], Half* p, int n) 
   auto const bits = [&](int j) { return to_half<Half>(from[j].v).bits; };
   p = in_device_memory(p);
   if (n == quad && aligned_to(p, 8)) {
+#if defined(__CUDA_ARCH__)  // as above
+    asm volatile("st.global.v4.u16 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "h"(bits(0)), "h"(bits(1)), "h"(bits(2)), "h"(bits(3))
+                 : "memory");
+#else
     *reinterpret_cast<ushort4*>(p) = make_ushort4(bits(0), bits(1), bits(2), bits(3));
+#endif
   } else {
     for (int j = 0; j < quad; ++j) {
       if (j < n) p[j].bits = bits(j);
@@ -427,21 +434,16 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         if constexpr (lanes::template partly<decltype(tag)>) mine[j] = x[j].stored(tag).v;
         whole = whole && (mine[j] || j >= n);
       }
-      auto const copy = [&](int from, int count, f32 const(&values)[quad]) {
-        if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
-          store_working(tensor, tile.first + from, count, values);
-        }
-      };
       if (whole) {
         store_quad(v, p[tag] + e, n);
-        copy(e, n, v);
       } else {
         for (int j = 0; j < quad; ++j) {
-          if (j >= n || !mine[j]) continue;
-          p[tag][e + j] = v[j].v;
-          f32 const one[quad] = {v[j], v[j], v[j], v[j]};
-          copy(e + j, 1, one);
+          if (j < n && mine[j]) p[tag][e + j] = v[j].v;
         }
+      }
+      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+        static_assert(!lanes::template partly<at::parameter_t>, "working copies are written whole");
+        store_working(tensor, tile.first + e, n, v);
       }
     });
   }

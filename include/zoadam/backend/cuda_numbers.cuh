@@ -190,14 +190,14 @@ __global__ void __launch_bounds__(tile_threads) narrow_kernel(float const* from,
   }
 }
 
-/// Adds the hash of n floats from flat position `at` to *hash; integers, so the order does not matter.
-template <int = 0>
+/// Adds the hash of n values, as float32, from flat position `at` to *hash; integers, so the order does not matter.
+template <class Element>
 __global__ void __launch_bounds__(tile_threads)
-    hash_kernel(float const* x, index n, index at, unsigned long long* hash) {
+    hash_kernel(Element const* x, index n, index at, unsigned long long* hash) {
   unsigned long long sum = 0;
   for (index i = static_cast<index>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
        i += static_cast<index>(gridDim.x) * blockDim.x) {
-    sum += hash_of_element(__builtin_bit_cast(std::uint32_t, x[i]), at + i);
+    sum += hash_of_element(__builtin_bit_cast(std::uint32_t, to_float(x[i])), at + i);
   }
   if (sum != 0) atomicAdd(hash, sum);
 }

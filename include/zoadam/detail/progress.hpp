@@ -82,13 +82,15 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.own_one_minus_beta1 = p.bad ? 0.0f : k.one_minus_beta1;
   k.own_beta2 = p.bad ? 1.0f : k.beta2;
   k.own_one_minus_beta2 = p.bad ? 0.0f : k.one_minus_beta2;
-  k.bias1 = p.count > 0 ? (one - f64(p.power1)).to_float() : 1.0f;
-  k.bias2 = p.count > 0 && h.corrects_bias ? (one - f64(p.power2)).to_float() : 1.0f;
+  k.correction1 = p.count > 0 ? (one / (one - f64(p.power1))).to_float() : 1.0f;
+  k.correction2 = p.count > 0 && h.corrects_bias ? (one / (one - f64(p.power2))).to_float() : 1.0f;
   k.epsilon_inside = h.epsilon_inside;
   k.epsilon = h.epsilon;
   k.weight_decay = g.weight_decay;
   k.lr = g.lr;
   k.gamma = g.gamma;
+  f64 const gamma{f32(g.gamma)};  // as float32 the comparison would be --use_fast_math's
+  k.per_gamma = gamma.v > 0 ? (one / gamma).to_float() : 0.0f;
   k.decay = g.decay;
   k.limit = h.limit;
   k.unlimited = h.unlimited;

@@ -33,9 +33,7 @@ class storage {
     index const number_bytes = bytes_of(groups, sizeof(group_numbers));
     index const progress_bytes = bytes_of(1, sizeof(progress));
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
-    for (index t = 0; t < layout_->size(); ++t) {
-      if (layout_->needs_master(t)) use_.masters += rounded(4 * (*layout_)[t].working.size());
-    }
+    for (index t : layout_->alone()) use_.masters += rounded(4 * (*layout_)[t].working.size());
     use_.messages = 2 * rounded(traffic) + rounded(result);
     use_.workspace = rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
                      rounded(progress_bytes) + rounded(ranks);
@@ -46,10 +44,8 @@ class storage {
     auto const take_field = [&](index bytes) { return std::exchange(at, at + field_bytes(bytes)); };
     for_each_tag(typename fields::tags{},
                  [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take_field(4 * size_[tag])); });
-    for (index t = 0; t < layout_->size(); ++t) {
-      if (!layout_->needs_master(t)) continue;
+    for (index t : layout_->alone()) {
       layout_->set_master(t, reinterpret_cast<float*>(take(4 * (*layout_)[t].working.size())));
-      kept_masters_.push_back(t);
     }
     for (std::byte*& each : traffic_) each = take(traffic);
     result_ = take(result);
@@ -109,7 +105,7 @@ class storage {
 
   /// Masters of this object follow the user's working copies.
   void read_working(Backend& backend) {
-    for (index t : kept_masters_) backend.widen((*layout_)[t].working, (*layout_)[t].parameter.data());
+    for (index t : layout_->alone()) backend.widen((*layout_)[t].working, (*layout_)[t].parameter.data());
   }
   /// Working copies follow the parameters.
   void write_working(Backend& backend) {
@@ -125,6 +121,17 @@ class storage {
     }
   }
 
+  /// The hash that the parameters will have after read_working().
+  std::uint64_t working_hash(Backend const& backend) const {
+    std::uint64_t h = parameter_hash(backend);
+    for (index t : layout_->alone()) {
+      tensor const& each = (*layout_)[t];
+      index const n = each.working.size(), at = layout_->first(t);
+      h -= backend.hash(each.parameter.data(), n, at);
+      each.working.visit([&](auto const* half) { h += backend.hash(half, n, at); });
+    }
+    return h;
+  }
   std::uint64_t parameter_hash(Backend const& backend) const {
     std::uint64_t h = 0;
     for (index t = 0; t < tensors().size(); ++t) {
@@ -157,7 +164,6 @@ class storage {
   }
 
   std::unique_ptr<layout> layout_;
-  std::vector<index> kept_masters_;
   std::unique_ptr<typename plans_type::plans const> plans_;
   typename Backend::memory arena_;
   zoadam::detail::view<fields> view_;

@@ -30,6 +30,7 @@ ZOADAM_INLINE std::uint32_t pick(bool condition, std::uint32_t if_true, std::uin
 }  // namespace detail
 
 /// Exact.
+ZOADAM_INLINE float to_float(float x) noexcept { return x; }
 ZOADAM_INLINE float to_float(bfloat16 h) noexcept {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(h.bits) << 16);
 }

@@ -39,6 +39,7 @@ class layout {
       ZOADAM_EXPECTS(t.working.size() == 0 || t.working.data() != nullptr, call, whose() + "working is null");
       ZOADAM_EXPECTS(t.group >= 0 && t.group < groups, call,
                      whose() + "group " + std::to_string(t.group) + " of " + std::to_string(groups));
+      if (t.parameter.empty() && size > 0) alone_.push_back(static_cast<index>(first_.size()) - 1);
       first_.push_back(first_.back() + size);
     }
     refuse_overlaps(call);
@@ -48,8 +49,8 @@ class layout {
   index size() const noexcept { return static_cast<index>(tensors_.size()); }
   tensor const& operator[](index t) const noexcept { return tensors_[static_cast<std::size_t>(t)]; }
 
-  /// Whether tensor t was given without a float32 parameter.
-  bool needs_master(index t) const noexcept { return (*this)[t].parameter.empty() && (*this)[t].working.size() > 0; }
+  /// The tensors that were given in 16 bits alone.
+  std::vector<index> const& alone() const noexcept { return alone_; }
   void set_master(index t, float* master) noexcept {
     tensor& each = tensors_[static_cast<std::size_t>(t)];
     each.parameter = {master, static_cast<std::size_t>(each.working.size())};
@@ -68,13 +69,14 @@ class layout {
     return low;
   }
 
-  /// Equal on ranks whose tensors agree in order, names, shapes and groups.
+  /// Equal on ranks whose tensors agree in order, names, shapes, groups, and in what was given in 16 bits alone.
   void describe(detail::hasher& sink) const {
     for (index k = 0; k < size(); ++k) {
       tensor const& t = (*this)[k];
       sink(t.name, first(k + 1) - first(k), t.group);
       for (index n : t.shape) sink("", n);
     }
+    for (index t : alone_) sink("alone", t, static_cast<int>((*this)[t].working.type()));
   }
 
  private:
@@ -127,6 +129,7 @@ class layout {
 
   std::vector<tensor> tensors_;
   std::vector<index> first_{0};
+  std::vector<index> alone_;
 };
 
 }  // namespace zoadam

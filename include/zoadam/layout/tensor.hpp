@@ -40,8 +40,8 @@ class gradient_view {
   dtype type_ = dtype::float32;
 };
 
-/// A copy of a parameter in 16 bits, borrowed: bfloat16 or float16, rounded to nearest even. An empty view means
-/// "none".
+/// A copy of a parameter in 16 bits, borrowed: bfloat16 or float16, rounded to nearest even; float16 ends at +-65504.
+/// An empty view means "none".
 class working_view {
  public:
   working_view() = default;

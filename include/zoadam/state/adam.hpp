@@ -40,7 +40,7 @@ struct corrected_step {
   using writes = tags<at::parameter_t>;
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
-    r[at::parameter] = formula::stepped(r, r[at::momentum] / k.bias1, k);
+    r[at::parameter] = formula::stepped(r, r[at::momentum] * k.correction1, k);
   }
 };
 

@@ -18,13 +18,14 @@ struct coefficients {
   T own_one_minus_beta1;  ///< 0 there
   T own_beta2;
   T own_one_minus_beta2;
-  T bias1;           ///< 1 - beta1^k; 1 for k = 0
-  T bias2;           ///< 1 - beta2^k; 1 for k = 0 or without bias correction
+  T correction1;     ///< 1 / (1 - beta1^k); 1 for k = 0
+  T correction2;     ///< 1 / (1 - beta2^k); 1 for k = 0 or without bias correction
   T epsilon_inside;  ///< under the root; 0 unless asked for
   T epsilon;         ///< beside the root; 0 if it is under it
   T weight_decay;
   T lr;         ///< learning rate of the group
   T gamma;      ///< sum of lr since the last exchange
+  T per_gamma;  ///< 1 / gamma; 0 for gamma = 0
   T decay;      ///< product of 1 - lr * weight_decay since the last exchange
   T limit;      ///< bound on decoded magnitudes in units of gamma * D^p
   T unlimited;  ///< added to the bound: 0, or the largest float if there is none
@@ -40,13 +41,14 @@ struct coefficients {
             U(own_one_minus_beta1),
             U(own_beta2),
             U(own_one_minus_beta2),
-            U(bias1),
-            U(bias2),
+            U(correction1),
+            U(correction2),
             U(epsilon_inside),
             U(epsilon),
             U(weight_decay),
             U(lr),
             U(gamma),
+            U(per_gamma),
             U(decay),
             U(limit),
             U(unlimited)};

@@ -101,7 +101,7 @@ struct displacement : exchange_facts {
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers& r, Lane value, Coefficients const& k) noexcept {
       Lane const mean = common::mean_displacement(r, value, k);
-      r[at::momentum] = flush(mean * formula::denominator(r, k) / k.gamma, smallest_state);
+      r[at::momentum] = flush(mean * formula::denominator(r, k) * k.per_gamma, smallest_state);
       common::move(r, mean, k);
     }
   };
@@ -117,7 +117,7 @@ struct displacement : exchange_facts {
       if constexpr (Replay) local_step::run(r, k);
       Lane const w = k.decay * r[at::anchor] - r[at::parameter];
       Lane const mean = common::mean_displacement(r, value, k);
-      Lane const corrected = r[at::momentum] + (mean - w) * formula::denominator(r, k) / k.gamma;
+      Lane const corrected = r[at::momentum] + (mean - w) * formula::denominator(r, k) * k.per_gamma;
       r[at::momentum] = select(common::active(r), flush(corrected, smallest_state), r[at::momentum]);
       common::move(r, mean, k);
     }

@@ -22,10 +22,10 @@ ZOADAM_INLINE auto active(Registers const& r) noexcept {
   return greater(r[at::variance], value_of<Registers>(0.0f));
 }
 
-/// D = sqrt(v / bias + epsilon_inside) + epsilon
+/// D = sqrt(v / bias + epsilon_inside) + epsilon, the bias dividing once for all elements
 template <class Registers, class Coefficients>
 ZOADAM_INLINE auto denominator(Registers const& r, Coefficients const& k) noexcept {
-  return sqrt(r[at::variance] / k.bias2 + k.epsilon_inside) + k.epsilon;
+  return sqrt(r[at::variance] * k.correction2 + k.epsilon_inside) + k.epsilon;
 }
 
 template <class Registers, class Coefficients>

@@ -74,7 +74,7 @@ struct momentum_sum : exchange_facts {
     using receive_writes = tags<at::momentum_t, at::anchor_t, at::parameter_t, at::momentum_sum_t>;
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const& k) noexcept {
-      r[at::momentum] = flush(mean / k.gamma, smallest_state);
+      r[at::momentum] = flush(mean * k.per_gamma, smallest_state);
       common::move(r, mean, k);
     }
   };
@@ -85,7 +85,7 @@ struct momentum_sum : exchange_facts {
     using receive_writes = tags<at::momentum_t, at::anchor_t, at::parameter_t, at::momentum_sum_t>;
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const& k) noexcept {
-      Lane const corrected = r[at::momentum] + (mean - r[at::momentum_sum]) / k.gamma;
+      Lane const corrected = r[at::momentum] + (mean - r[at::momentum_sum]) * k.per_gamma;
       r[at::momentum] = select(common::active(r), flush(corrected, smallest_state), r[at::momentum]);
       common::move(r, mean, k);
     }

@@ -156,7 +156,7 @@ struct weighted_sum : exchange_facts {
     }
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const& k) noexcept {
-      r[at::momentum] = flush(mean / k.gamma, smallest_state);
+      r[at::momentum] = flush(mean * k.per_gamma, smallest_state);
       r[at::anchor] = r[at::anchor] - mean / formula::denominator(r, k);
       r[at::parameter] = r[at::anchor];
       r[at::momentum_sum] = Lane(0.0f);

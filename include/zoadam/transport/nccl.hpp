@@ -142,6 +142,7 @@ class nccl_transport {
     if (!state_)
       throw argument_error(detail::collective_name("nccl_transport", kind) + "the transport was moved from");
     check();
+    detail::phase const range(kind == detail::collective::all_to_all ? "zoadam: all_to_all" : "zoadam: all_gather");
     int const me = state_->rank, ranks = state_->size;
     if (char const* const defect = detail::collective_defect(kind, me, ranks, offsets, send, receive)) {
       std::string const text = detail::collective_name("nccl_transport", kind) + defect;

@@ -2,6 +2,7 @@
 // The NCCL transport over the fake NCCL: messages, optimizers, and everything that can fail.
 #include "zoadam/transport/nccl.hpp"
 
+#include <map>
 #include <optional>
 
 #include "simt/device.hpp"
@@ -171,8 +172,53 @@ TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_o
     job.sizes = {700, 0, 2100, 33};
     job.set = quick_schedules<Optimizer>;
     compare_with_cpu<Optimizer, nccl_group>(job);
+    for (char const* phase : {"zoadam: all_to_all", "zoadam: all_gather"})
+      CHECK_MESSAGE(simt::nvtx_counts()[phase] > 0, phase);
   }
   CHECK(simt::reset() == strings{});
+}
+
+/// How often two ranks called what waits for a device, or takes or gives memory, in so many steps that nobody asks
+/// about.
+template <class Optimizer>
+std::map<std::string, std::size_t> waits(int steps) {
+  new_world(2);
+  {
+    nccl_group group(2);
+    auto const endings = on_devices(2, [&](int rank) {
+      group.enter(rank);
+      device_stream const stream;
+      device_array<float> const x(3000), g(3000);
+      x.put(flat(3000, 1.0f).data(), stream);
+      g.put(noisy_gradient(1, rank, 1, 3000).data(), stream);
+      typename Optimizer::options_type options;
+      quick_schedules<Optimizer>(options);
+      Optimizer o({{"x", {}, x.span(), g.span()}}, options, group.rank(rank, stream), cuda_backend(stream));
+      for (int t = 1; t < steps; ++t) (void)o.step(1e-3);
+      CHECK(o.step(1e-3).get().step == steps);
+    });
+    for (ending const& e : endings) CHECK_MESSAGE(e.what == outcome::ok, e.text);
+  }
+  std::map<std::string, std::size_t> all;
+  for (auto const& [name, count] : simt::calls_by_name()) {
+    for (char const* part : {"Synchronize", "Malloc", "Free"})
+      if (name.find(part) != std::string::npos) all[name] = count;
+  }
+  CHECK(all.count("cudaMalloc") == 1);
+  CHECK(all.count("cudaEventSynchronize") == 1);
+  CHECK(simt::reset() == strings{});
+  return all;
+}
+
+TEST_CASE_TEMPLATE("steps neither wait nor allocate, with an exchange or without", Optimizer,
+                   zero_one_adam<nccl_transport, cuda_backend>, zero_one_adam_paper<nccl_transport, cuda_backend>,
+                   adam<nccl_transport, cuda_backend>) {
+  auto const few = waits<Optimizer>(20), many = waits<Optimizer>(60);
+  CHECK(few.size() == many.size());
+  for (auto const& [name, count] : few) {
+    CAPTURE(name);
+    CHECK(many.at(name) == count);
+  }
 }
 
 TEST_CASE("arguments of the constructor and of collectives") {
