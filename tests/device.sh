@@ -10,7 +10,7 @@ usage() {
 usage: tests/device.sh OUTPUT_DIR [--mebi-elements N]
   OUTPUT_DIR            results: cuda.json, peers.json, results.md, log.txt
   --mebi-elements N     one size of the benches instead of 16 and 1024 (in units of 2^20)
-Needs nvcc, cmake and ninja, and no network: ZOADAM_THIRD_PARTY names a folder with doctest/doctest.h where doctest is
+Needs nvcc, cmake, ninja and python3, and no network: ZOADAM_THIRD_PARTY names a folder with doctest/doctest.h where doctest is
 not installed, NVCC the compiler where it is not on the path, ZOADAM_CUDA_ARCHITECTURES what to build for (native).
 TEXT
 }
@@ -32,13 +32,18 @@ failed=0
 step() {  # step NAME COMMAND...: runs it, keeps its output, prints one line
   local name=$1 start=$SECONDS
   shift
-  if "$@" >>"$log" 2>&1; then
+  if timeout 240 "$@" >>"$log" 2>&1; then
     printf '%-44s %s\n' "$name" "passed, $((SECONDS - start)) s"
   else
     printf '%-44s %s\n' "$name" "FAILED, $((SECONDS - start)) s: see $log"
     failed=1
   fi
 }
+
+if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+  echo 'no CUDA device: there is no /dev/nvidia0 or other'
+  exit 77
+fi
 
 build=build/device
 step 'configure' cmake -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$nvcc" \
@@ -52,6 +57,9 @@ for program in "$build"/tests/cuda/test.cuda.*; do
   [[ -x $program && ! -d $program ]] || continue
   step "$(basename "$program")" "$program" --no-colors=true
 done
+if capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .); then
+  step 'generated code' bash tests/cuda/generated_code.sh "$nvcc" include tests/cuda/kernels.cu "$capability"
+fi
 
 sanitizer=$(command -v compute-sanitizer || echo "$(dirname "$nvcc")/compute-sanitizer")
 if [[ -x $sanitizer ]]; then
