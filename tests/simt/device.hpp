@@ -36,8 +36,8 @@ struct twin;
 template <class Quantizer, class Sync, class State, class Backend, class Transport>
 struct twin<zoadam::optimizer<Quantizer, Sync, State, Backend, Transport>> {
   using cpu = zoadam::optimizer<Quantizer, Sync, State, zoadam::cpu_backend, zoadam::thread_transport>;
-  template <class Link = zoadam::cuda_thread_transport>
-  using device = zoadam::optimizer<Quantizer, Sync, State, zoadam::cuda_backend, Link>;
+  template <class Link = zoadam::cuda_thread_transport, class Allocator = zoadam::plain_allocator>
+  using device = zoadam::optimizer<Quantizer, Sync, State, zoadam::basic_cuda_backend<Allocator>, Link>;
 };
 
 /// What a pair of runs is made of; see compare_with_cpu.
@@ -73,11 +73,11 @@ inline bool same_report(zoadam::step_report const& a, zoadam::step_report const&
 ///
 /// @tparam Group  Group(n).rank(i, stream) is a transport over device memory; rank(i) is called with the device that
 ///                group.enter(i) makes current, if there is such a function
-template <class Optimizer, class Group = zoadam::cuda_thread_group>
+template <class Optimizer, class Group = zoadam::cuda_thread_group, class Allocator = zoadam::plain_allocator>
 void compare_with_cpu(pair_job<Optimizer> const& job) {
   using cpu_type = typename twin<Optimizer>::cpu;
   using link_type = decltype(std::declval<Group&>().rank(0, cudaStream_t{}));
-  using device_type = typename twin<Optimizer>::template device<link_type>;
+  using device_type = typename twin<Optimizer>::template device<link_type, Allocator>;
   zoadam::thread_group cpu_group(job.ranks);
   Group device_group(job.ranks);
   std::atomic<int> wrong{0};
@@ -135,7 +135,8 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
     device_options = options;
 
     cpu_type c(host, options, cpu_group.rank(rank));
-    device_type d(device, device_options, device_group.rank(rank, stream), zoadam::cuda_backend(stream));
+    device_type d(device, device_options, device_group.rank(rank, stream),
+                  zoadam::basic_cuda_backend<Allocator>(stream));
     auto const compare = [&](zoadam::step_report const& a, zoadam::step_report const& b) {
       wrong += !same_report(a, b);
       wrong += c.replica_hash() != d.replica_hash();

@@ -20,27 +20,42 @@ using pool_of_groups = over<sign_with_feedback<whole>, momentum_sum<>, pool_allo
 
 constexpr std::size_t n = 50;
 
-/// One rank's tensors. What it calls is the test's own.
+/// One rank's tensors: one with a working copy, one that is nothing else. What it calls is the test's own.
 struct device_tensors {
   std::optional<device_stream> stream;
   std::optional<device_array<float>> x, g;
+  std::optional<device_array<std::uint16_t>> copy, alone;
 
   explicit device_tensors(int rank) {
     simt::uncounted const own;
-    stream.emplace(), x.emplace(n), g.emplace(n);
+    stream.emplace(), x.emplace(n), g.emplace(n), copy.emplace(n), alone.emplace(n);
     flat start(n);
     for (std::size_t k = 0; k < n; ++k) start[k] = 0.1f * noise(5, k);
     x->put(start.data(), *stream);
     g->put(noisy_gradient(3, rank, 1, n).data(), *stream);
+    std::vector<std::uint16_t> half(n);
+    for (std::size_t k = 0; k < n; ++k) half[k] = to_bfloat16(start[k]).bits;
+    copy->put(half.data(), *stream);
+    alone->put(half.data(), *stream);
   }
   device_tensors(device_tensors&&) = default;
   ~device_tensors() {
     simt::uncounted const own;
-    x.reset(), g.reset(), stream.reset();
+    x.reset(), g.reset(), copy.reset(), alone.reset(), stream.reset();
+  }
+  std::vector<tensor> tensors() const {
+    auto const half = [](device_array<std::uint16_t> const& a) {
+      return std::span<bfloat16>(reinterpret_cast<bfloat16*>(a.span().data()), a.size());
+    };
+    return {{"x", {}, x->span(), g->span(), 0, half(*copy)}, {"alone", {}, {}, g->span(), 0, half(*alone)}};
   }
   flat parameters() const {
     simt::uncounted const own;
-    return x->get(*stream);
+    flat all = x->get(*stream);
+    for (auto const* each : {&copy, &alone}) {
+      for (std::uint16_t const bits : (*each)->get(*stream)) all.push_back(bits);
+    }
+    return all;
   }
 };
 
@@ -68,10 +83,8 @@ void run_rank(cuda_thread_group& group, int rank, device_tensors& mine, story& s
     auto link = group.rank(rank, *mine.stream);
     typename Optimizer::options_type options;
     options.sync.interval = 2;
-    call([&] {
-      o.emplace(std::vector<tensor>{{"x", {}, mine.x->span(), mine.g->span(), 0}}, options, std::move(link),
-                typename Optimizer::backend_type(*mine.stream));
-    });
+    call(
+        [&] { o.emplace(mine.tensors(), options, std::move(link), typename Optimizer::backend_type(*mine.stream)); });
     for (int step = 1; step <= 3; ++step) {  // an exchange that closes a window of two steps, and a local step
       std::optional<cuda_report<cuda_thread_watch>> report;
       call([&] { report.emplace(o->step(1e-2)); });

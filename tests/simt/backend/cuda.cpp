@@ -33,6 +33,12 @@ TEST_CASE_TEMPLATE("views that no vector access fits, gradients and working copi
   }
 }
 
+TEST_CASE_TEMPLATE("memory from the pool of the stream", Optimizer, zero_one_adam<>, adam<>) {
+  pair_job<Optimizer> job;
+  job.steps = 8;
+  compare_with_cpu<Optimizer, cuda_thread_group, pool_allocator>(job);
+}
+
 // ---- in any order ----
 
 #if defined(ZOADAM_SIMT)

@@ -178,6 +178,53 @@ TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_o
   CHECK(simt::reset() == strings{});
 }
 
+TEST_CASE("subgroups: communicators split by the user, an optimizer over each, apart") {
+  new_world(4);
+  std::vector<flat> ends(4), wanted(4);
+  auto const trained = [](auto&& o, device_array<float> const& x, cudaStream_t stream) {
+    for (int t = 0; t < 6; ++t) (void)o.step(1e-2).get();
+    return x.get(stream);
+  };
+  using device_type = twin<zero_one_adam<>>::device<nccl_transport>;
+  {
+    nccl_group world(4);
+    check_ok(on_devices(4, [&](int rank) {
+      world.enter(rank);
+      ncclComm_t half = nullptr;
+      REQUIRE(ncclCommSplit(world.comm(rank), rank / 2, rank, &half, nullptr) == ncclSuccess);
+      {
+        device_stream const stream;
+        device_array<float> const x(300), g(300);
+        x.put(flat(300, 0.5f).data(), stream);
+        g.put(noisy_gradient(3, rank, 1, 300).data(), stream);
+        nccl_transport link(half, stream);
+        CHECK(link.size() == 2);
+        CHECK(link.rank() == rank % 2);
+        ends[nth(rank)] = trained(
+            device_type({{"x", {}, x.span(), g.span()}}, {}, std::move(link), cuda_backend(stream)), x, stream);
+      }
+      CHECK(ncclCommDestroy(half) == ncclSuccess);
+    }));
+  }
+  CHECK(simt::reset() == strings{});
+  for (int pair = 0; pair < 2; ++pair) {  // the same on the CPU, a world for each pair
+    thread_group links(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        flat x(300, 0.5f);
+        flat const g = noisy_gradient(3, 2 * pair + rank, 1, 300);
+        zero_one_adam<thread_transport> o({{"x", {}, x, g}}, {}, links.rank(rank));
+        for (int t = 0; t < 6; ++t) (void)o.step(1e-2);
+        wanted[nth(2 * pair + rank)] = x;
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+  for (std::size_t i = 0; i < 4; ++i) CHECK(same_bits(ends[i], wanted[i]));
+  CHECK(!same_bits(ends[0], ends[2]));
+}
+
 /// How often two ranks called what waits for a device, or takes or gives memory, in so many steps that nobody asks
 /// about.
 template <class Optimizer>
