@@ -7,6 +7,7 @@ namespace {
 
 using namespace zoadam;
 using namespace suite;
+using zoadam::index;
 
 TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_one_adam<>, zero_one_adam_paper<>,
                    onebit_adam<>, adam<>, local_adam<>) {
@@ -31,6 +32,36 @@ TEST_CASE_TEMPLATE("views that no vector access fits, gradients and working copi
     job.steps = 12;
     compare_with_cpu(job);
   }
+}
+
+TEST_CASE("case 18: tables of 2^31 + 5 elements reach the last one") {
+  // Nothing is read: the tables hold places alone.
+  index const n = (index{1} << 31) + 5, block = 2048;
+  layout const l({{"x", {}, {reinterpret_cast<float*>(64), static_cast<std::size_t>(n)}, {}}}, 1);
+  partition<identity_quantizer> const exact(l, 2);
+  partition<sign_quantizer<>> const signs(l, 2);
+  auto const reach = [&](std::vector<detail::device_tile> const& tiles) {
+    index covered = 0;
+    for (detail::device_tile const& each : tiles) covered += each.count;
+    CHECK(tiles.back().first + tiles.back().count == n);
+    return covered;
+  };
+  CHECK(reach(detail::plain_tiles(l)) == n);
+  CHECK(reach(detail::outgoing_tiles(l, exact)) == n);
+  CHECK(reach(detail::outgoing_tiles(l, signs)) == n);
+  CHECK(reach(detail::owner_tiles(l, exact, exact, 1)) == exact.elements(1));
+  CHECK(reach(detail::owner_tiles(l, signs, signs, 1)) == signs.elements(1));
+  detail::device_tile const last = detail::owner_tiles(l, exact, exact, 1).back();
+  CHECK(last.own + last.count == exact.elements(1));
+
+  auto const pieces = detail::piece_table(exact);
+  CHECK(pieces.back().last == n);
+  CHECK(pieces.back().payload + 4 * (n - pieces.back().first) == exact.offsets().back());
+  CHECK(exact.offsets().back() > 4 * n);
+  auto const blocks = detail::piece_table(signs);
+  CHECK(static_cast<index>(blocks.size()) == (n + block - 1) / block);
+  CHECK(blocks.back().first == n / block * block);
+  CHECK(detail::tensor_table(l).back().last == n);
 }
 
 TEST_CASE_TEMPLATE("memory from the pool of the stream", Optimizer, zero_one_adam<>, adam<>) {
