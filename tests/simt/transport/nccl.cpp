@@ -576,8 +576,8 @@ void fail_every_call(Work const& work, bool (*skip)(std::string const&) = releas
       }
       int named = 0, well = 0;
       for (ending const& e : endings) {
-        // A kernel's name stands for cudaLaunchKernel.
-        named += mentions(e, name) || mentions(e, nccl ? "internal error" : "cudaErrorUnknown");
+        char const* const call = name == "cudaLaunchKernel" ? "launch of " : name.c_str();
+        named += mentions(e, call) && mentions(e, nccl ? "internal error" : "cudaErrorUnknown");
         well += e.what == outcome::ok;
       }
       std::string const texts = endings[0].text + " | " + endings[1].text;
