@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -156,55 +157,73 @@ double milliseconds(cudaStream_t stream, int rounds, F const& f) {
   return median(all);
 }
 
+/// As many sets of arrays as fit, up to three: each call takes the next, so that no cache holds what the last one
+/// left.
+std::vector<std::unique_ptr<arena>> rotation(index elements, cudaStream_t stream) {
+  std::vector<std::unique_ptr<arena>> sets;
+  try {
+    while (sets.size() < 3) sets.push_back(std::make_unique<arena>(elements, stream));
+  } catch (cuda_error const&) {
+    if (sets.empty()) throw;
+    (void)cudaGetLastError();
+  }
+  std::printf("%ld Mi elements, %zu sets of arrays in turn\n", static_cast<long>(elements >> 20), sets.size());
+  return sets;
+}
+
 void run(index elements, int rounds, cudaStream_t stream, std::vector<row>& rows) {
-  arena d(elements, stream);
-  auto& backend = d.backend;
-  double const copy = milliseconds(stream, rounds, [&] {
+  auto const sets = rotation(elements, stream);
+  std::size_t turn = 0;
+  auto const timed = [&](auto const& f) {
+    return milliseconds(stream, rounds, [&] { f(*sets[turn++ % sets.size()]); });
+  };
+  auto const copy = [&](arena& d) {
     ZOADAM_CUDA(
         cudaMemcpyAsync(d.other, d.x, static_cast<std::size_t>(elements) * 4, cudaMemcpyDeviceToDevice, stream));
-  });
-  double const copy_rate = 8.0 * static_cast<double>(elements) / copy;  // bytes per millisecond
+  };
+  double const copy_rate = 8.0 * static_cast<double>(elements) / timed(copy);  // bytes per millisecond
   std::string const size = " @" + std::to_string(elements >> 20) + "Mi";
   auto const add = [&](char const* name, double bytes, index n, auto const& f) {
-    double const ms = milliseconds(stream, rounds, f);
+    double const ms = timed(f);
     double const each = static_cast<double>(n);
     rows.push_back({name + size, 1, 1e6 * ms / each, bytes, bytes * each / ms / copy_rate});
     print(rows.back());
   };
-  add("copy, device to device", 8, elements, [&] {
-    ZOADAM_CUDA(
-        cudaMemcpyAsync(d.other, d.x, static_cast<std::size_t>(elements) * 4, cudaMemcpyDeviceToDevice, stream));
-  });
+  add("copy, device to device", 8, elements, copy);
 
-  detail::outgoing<sign> const out{&d.signs(), d.up.data(), d.worker_errors};
-  detail::incoming<sign> const in{&std::get<0>(d.plans).down, d.down.data()};
-  detail::incoming<identity_quantizer> const mean{&std::get<1>(d.plans).down, d.gathered.data()};
+  auto const out = [](arena& d) { return detail::outgoing<sign>{&d.signs(), d.up.data(), d.worker_errors}; };
+  auto const in = [](arena& d) { return detail::incoming<sign>{&std::get<0>(d.plans).down, d.down.data()}; };
+  auto const mean = [](arena& d) {
+    return detail::incoming<identity_quantizer>{&std::get<1>(d.plans).down, d.gathered.data()};
+  };
+  no_messages const none;
   using replace_form = space::replacing;
   using correct_form = space::correcting<true>;
-  add("local step", 24, elements, [&] {
-    backend.run<segment<nothing, nothing, local_momentum, local_step>>(d.view, no_messages{}, no_messages{});
+  add("local step", 24, elements,
+      [&](arena& d) { d.backend.run<segment<nothing, nothing, local_momentum, local_step>>(d.view, none, none); });
+  add("exchange worker side, replace", 28.125, elements, [&](arena& d) {
+    d.backend.run<segment<nothing, replace_form, local_momentum, local_step>>(d.view, none, out(d));
   });
-  add("exchange worker side, replace", 28.125, elements,
-      [&] { backend.run<segment<nothing, replace_form, local_momentum, local_step>>(d.view, no_messages{}, out); });
-  add("exchange worker side, correct", 32.125, elements,
-      [&] { backend.run<segment<nothing, correct_form, local_momentum, local_step>>(d.view, no_messages{}, out); });
+  add("exchange worker side, correct", 32.125, elements, [&](arena& d) {
+    d.backend.run<segment<nothing, correct_form, local_momentum, local_step>>(d.view, none, out(d));
+  });
   add("apply, replace", 20.125, elements,
-      [&] { backend.run<segment<replace_form, nothing>>(d.view, in, no_messages{}); });
+      [&](arena& d) { d.backend.run<segment<replace_form, nothing>>(d.view, in(d), none); });
   add("apply, correct", 28.125, elements,
-      [&] { backend.run<segment<correct_form, nothing>>(d.view, in, no_messages{}); });
-  add("rank side, n = 4", 12.625, d.signs().elements(0), [&] {
-    backend.own<correct_form>(d.view, d.signs(), std::get<0>(d.plans).down, 0, d.received.data(), d.up.data(),
-                              d.owner_errors);
+      [&](arena& d) { d.backend.run<segment<correct_form, nothing>>(d.view, in(d), none); });
+  add("rank side, n = 4", 12.625, sets[0]->signs().elements(0), [&](arena& d) {
+    d.backend.own<correct_form>(d.view, d.signs(), std::get<0>(d.plans).down, 0, d.received.data(), d.up.data(),
+                                d.owner_errors);
   });
-  add("Adam step", 28, elements, [&] {
-    backend.run<segment<nothing, nothing, local_variance, local_momentum, corrected_step>>(d.view, no_messages{},
-                                                                                           no_messages{});
+  add("Adam step", 28, elements, [&](arena& d) {
+    d.backend.run<segment<nothing, nothing, local_variance, local_momentum, corrected_step>>(d.view, none, none);
   });
-  add("Adam step on a received mean", 28, elements,
-      [&] { backend.run<segment<moments_update::the_form, nothing, corrected_step>>(d.view, mean, no_messages{}); });
+  add("Adam step on a received mean", 28, elements, [&](arena& d) {
+    d.backend.run<segment<moments_update::the_form, nothing, corrected_step>>(d.view, mean(d), none);
+  });
   add("compress a gradient", 12.125, elements,
-      [&] { backend.run<segment<nothing, gradient_mean::the_form>>(d.view, no_messages{}, out); });
-  add("gradient check", 4, elements, [&] { backend.check(d.view); });
+      [&](arena& d) { d.backend.run<segment<nothing, gradient_mean::the_form>>(d.view, none, out(d)); });
+  add("gradient check", 4, elements, [&](arena& d) { d.backend.check(d.view); });
   ZOADAM_CUDA(cudaStreamSynchronize(stream));
 }
 
