@@ -79,9 +79,9 @@ else
 fi
 
 python3 - "$out" <<'PYTHON' || failed=1
-import json, os, sys
+import datetime, json, os, sys
 out = sys.argv[1]
-lines = []
+lines = [datetime.date.today().isoformat(), ""]
 with open(os.path.join(out, "cuda.json")) as f:
     cuda = json.load(f)
 lines.append("Device: " + ", ".join(f"{k} {v}" for k, v in cuda["machine"].items()))
@@ -93,9 +93,13 @@ for r in cuda["rows"]:
 peers = os.path.join(out, "peers.json")
 if os.path.exists(peers):
     with open(peers) as f:
-        rows = json.load(f)["rows"]
-    lines += ["", "| peer | ns per element |", "|---|---|"]
-    lines += [f"| {r['name']} | {r['ns_per_element']:.4f} |" for r in rows]
+        measured = json.load(f)
+    ours = {r["name"]: r["ns_per_element"] for r in cuda["rows"]}
+    lines += ["", "Peers: " + ", ".join(f"{k} {v}" for k, v in measured["machine"].items()), ""]
+    lines += ["| peer | ns per element | kernel | times as fast |", "|---|---|---|---|"]
+    for r in measured["rows"]:
+        times = r["ns_per_element"] / ours[r["kernel"]] if r["kernel"] in ours else float("nan")
+        lines.append(f"| {r['name']} | {r['ns_per_element']:.4f} | {r['kernel']} | {times:.2f} |")
 text = "\n".join(lines) + "\n"
 with open(os.path.join(out, "results.md"), "w") as f:
     f.write(text)

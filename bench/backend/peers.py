@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Peers of the CUDA kernels, timed like them: PyTorch's fused Adam, and the sequence of calls that compresses with an
-error in PyTorch (add the error, mean magnitude of blocks, sign, pack bits, subtract)."""
+error (add the error, mean magnitude of blocks, sign, pack bits, subtract) in PyTorch and, where it is installed, CuPy."""
 import argparse
 import json
 import statistics
 
 import torch
+
+try:
+    import cupy
+except ImportError:
+    cupy = None
 
 
 def milliseconds(f, rounds):
@@ -45,6 +50,20 @@ def compress(n, rounds, block=2048):
     return milliseconds(run, rounds)
 
 
+def cupy_compress(n, rounds, block=2048):
+    z, e = (cupy.random.standard_normal(n, dtype=cupy.float32) for _ in range(2))
+
+    def run():
+        c = z + e
+        scale = cupy.abs(c.reshape(-1, block)).mean(axis=1, keepdims=True)
+        bits = cupy.packbits(c < 0)
+        cupy.subtract(c, (cupy.sign(c).reshape(-1, block) * scale).ravel(), out=e)
+        return bits
+
+    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):  # the one that the events are recorded in
+        return milliseconds(run, rounds)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", required=True)
@@ -54,10 +73,16 @@ def main():
     rows = []
     for mebi in args.mebi_elements:
         n = mebi << 20
-        for name, f in (("torch fused AdamW", fused_adam), ("torch compress sequence", compress)):
-            rows.append({"name": f"{name} @{mebi}Mi", "ns_per_element": 1e6 * f(n, args.rounds) / n})
+        peers = [("torch fused AdamW", "Adam step", fused_adam), ("torch compress sequence", "compress a gradient", compress)]
+        if cupy:
+            peers.append(("cupy compress sequence", "compress a gradient", cupy_compress))
+        for name, kernel, f in peers:
+            ns = 1e6 * f(n, args.rounds) / n
+            rows.append({"name": f"{name} @{mebi}Mi", "kernel": f"{kernel} @{mebi}Mi", "ns_per_element": ns})
             print(rows[-1])
             torch.cuda.empty_cache()
+            if cupy:
+                cupy.get_default_memory_pool().free_all_blocks()
     with open(args.json, "w") as f:
         json.dump({"machine": {"device": torch.cuda.get_device_name(), "torch": torch.__version__}, "rows": rows}, f, indent=1)
 
