@@ -70,6 +70,41 @@ TEST_CASE_TEMPLATE("memory from the pool of the stream", Optimizer, zero_one_ada
   compare_with_cpu<Optimizer, cuda_thread_group, pool_allocator>(job);
 }
 
+TEST_CASE_TEMPLATE("case 19: n = 1 to 300, views off any border by 1 to 15 elements", Optimizer, zero_one_adam<>,
+                   adam<>) {
+  pair_job<Optimizer> job;
+  job.sizes.clear();
+  for (std::size_t n = 1; n <= 300; ++n) job.sizes.push_back(n), job.shifts.push_back(1 + n % 15);
+  job.steps = 4;
+  compare_with_cpu(job);
+}
+
+#if defined(ZOADAM_SIMT)
+
+TEST_CASE_TEMPLATE("case 8: bytes reported are bytes of the device allocated", Optimizer, zero_one_adam<>,
+                   zero_one_adam_paper<>, adam<>) {
+  auto const allocated = [] {
+    simt::world_lock const lock(simt::the_world().mutex);
+    std::size_t bytes = 0;
+    for (auto const& each : simt::the_memory().live) {
+      if (each.second.kind == simt::memory::device) bytes += each.second.bytes;
+    }
+    return bytes;
+  };
+  device_stream const stream;
+  device_array<float> const x(100003), g(100003);
+  device_array<std::uint16_t> const half(5000);
+  std::span<bfloat16> const alone(reinterpret_cast<bfloat16*>(half.span().data()), half.size());
+  cuda_thread_group group(1);
+  std::size_t const before = allocated();
+  typename twin<Optimizer>::template device<> const o({{"x", {}, x.span(), g.span()}, {"h", {}, {}, {}, 0, alone}},
+                                                      {}, group.rank(0, stream), cuda_backend(stream));
+  CHECK(static_cast<index>(allocated() - before) == o.memory().total());
+  CHECK(o.memory().masters == (4 * 5000 + 63) / 64 * 64);
+}
+
+#endif
+
 // ---- in any order ----
 
 #if defined(ZOADAM_SIMT)

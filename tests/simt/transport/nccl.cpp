@@ -2,6 +2,7 @@
 // The NCCL transport over the fake NCCL: messages, optimizers, and everything that can fail.
 #include "zoadam/transport/nccl.hpp"
 
+#include <barrier>
 #include <map>
 #include <optional>
 
@@ -178,13 +179,10 @@ TEST_CASE_TEMPLATE("every alias computes the bits of the CPU", Optimizer, zero_o
   CHECK(simt::reset() == strings{});
 }
 
-TEST_CASE("subgroups: communicators split by the user, an optimizer over each, apart") {
+TEST_CASE_TEMPLATE("case 1: an optimizer over a communicator that the user has split: the others may step, or not",
+                   Others, std::false_type, std::true_type) {
   new_world(4);
   std::vector<flat> ends(4), wanted(4);
-  auto const trained = [](auto&& o, device_array<float> const& x, cudaStream_t stream) {
-    for (int t = 0; t < 6; ++t) (void)o.step(1e-2).get();
-    return x.get(stream);
-  };
   using device_type = twin<zero_one_adam<>>::device<nccl_transport>;
   {
     nccl_group world(4);
@@ -200,8 +198,9 @@ TEST_CASE("subgroups: communicators split by the user, an optimizer over each, a
         nccl_transport link(half, stream);
         CHECK(link.size() == 2);
         CHECK(link.rank() == rank % 2);
-        ends[nth(rank)] = trained(
-            device_type({{"x", {}, x.span(), g.span()}}, {}, std::move(link), cuda_backend(stream)), x, stream);
+        device_type o({{"x", {}, x.span(), g.span()}}, {}, std::move(link), cuda_backend(stream));
+        for (int t = 0; t < 6 && (rank < 2 || Others::value); ++t) (void)o.step(1e-2).get();
+        ends[nth(rank)] = x.get(stream);
       }
       CHECK(ncclCommDestroy(half) == ncclSuccess);
     }));
@@ -215,7 +214,7 @@ TEST_CASE("subgroups: communicators split by the user, an optimizer over each, a
         flat x(300, 0.5f);
         flat const g = noisy_gradient(3, 2 * pair + rank, 1, 300);
         zero_one_adam<thread_transport> o({{"x", {}, x, g}}, {}, links.rank(rank));
-        for (int t = 0; t < 6; ++t) (void)o.step(1e-2);
+        for (int t = 0; t < 6 && (pair == 0 || Others::value); ++t) (void)o.step(1e-2);
         wanted[nth(2 * pair + rank)] = x;
       });
     }
@@ -223,6 +222,70 @@ TEST_CASE("subgroups: communicators split by the user, an optimizer over each, a
   }
   for (std::size_t i = 0; i < 4; ++i) CHECK(same_bits(ends[i], wanted[i]));
   CHECK(!same_bits(ends[0], ends[2]));
+}
+
+TEST_CASE("case 9: 1000 tensors of 1000 elements, W = 4: two collectives per exchange") {
+  new_world(4);
+  constexpr std::size_t count = 1000, size = 1000;
+  constexpr int steps = 2;
+  auto const collectives = [] {
+    return simt::nvtx_counts()["zoadam: all_to_all"] + simt::nvtx_counts()["zoadam: all_gather"];
+  };
+  std::size_t before = 0, after = 0;
+  {
+    nccl_group group(4);
+    std::barrier all(4);
+    check_ok(on_devices(4, [&](int rank) {
+      group.enter(rank);
+      device_stream const stream;
+      device_array<float> const x(count * size), g(count * size);
+      x.put(flat(count * size).data(), stream);
+      g.put(noisy_gradient(1, rank, 1, count * size).data(), stream);
+      std::vector<tensor> list;
+      for (std::size_t t = 0; t < count; ++t)
+        list.push_back({"t", {}, x.span().subspan(t * size, size), g.span().subspan(t * size, size)});
+      twin<adam<>>::device<nccl_transport> o(std::move(list), {}, group.rank(rank, stream), cuda_backend(stream));
+      all.arrive_and_wait();
+      if (rank == 0) before = collectives();
+      all.arrive_and_wait();
+      for (int t = 0; t < steps; ++t) (void)o.step(1e-2).get();
+      all.arrive_and_wait();
+      if (rank == 0) after = collectives();
+    }));
+  }
+  CHECK(after - before == 4 * 2 * steps);
+  CHECK(simt::reset() == strings{});
+}
+
+TEST_CASE("case 21: two communicators, four threads, random delays, 100 rounds") {
+  new_world(2);
+  {
+    nccl_group first(2), second(2);
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    std::vector<ending> endings(4);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        endings[nth(i)] = ending_of([&] {
+          int const rank = i % 2;
+          nccl_group& group = i < 2 ? first : second;
+          group.enter(rank);
+          device_stream const stream;
+          nccl_transport link = group.rank(rank, stream);
+          for (std::uint64_t round = 0; round < 100; ++round) {
+            double const pause = 200 * (1 + double(noise(round, static_cast<std::uint64_t>(i))));
+            std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(pause)));
+            // Messages that stray into the other communicator have another length.
+            wrong += wrong_bytes(link, stream, even(2, 5 + 3 * (i / 2) + static_cast<index>(round % 7)));
+          }
+        });
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    check_ok(endings);
+    CHECK(wrong == 0);
+  }
+  CHECK(simt::reset() == strings{});
 }
 
 /// How often two ranks called what waits for a device, or takes or gives memory, in so many steps that nobody asks
