@@ -4,6 +4,7 @@
 #include <map>
 
 #include "device.hpp"
+#include "zoadam/backend/cuda_graph.hpp"
 #include "zoadam/quantizer/cast.hpp"
 
 namespace {
@@ -89,6 +90,11 @@ void run_rank(cuda_thread_group& group, int rank, device_tensors& mine, story& s
       std::optional<cuda_report<cuda_thread_watch>> report;
       call([&] { report.emplace(o->step(1e-2)); });
       if (step == 2) (void)report->get();
+    }
+    step_graphs graphs(*mine.stream);
+    for (int step = 4; step <= 7; ++step) {  // an exchange, a local step recorded, an exchange, and one replayed
+      std::optional<cuda_report<cuda_thread_watch>> report;
+      call([&] { report.emplace(o->step(1e-2, 1, graphs)); });
     }
     std::optional<cuda_report<cuda_thread_watch>> report;
     call([&] { report.emplace(o->synchronize()); });

@@ -325,9 +325,9 @@ TEST_CASE_TEMPLATE("steps neither wait nor allocate, with an exchange or without
                    adam<nccl_transport, cuda_backend>) {
   auto const few = waits<Optimizer>(20), many = waits<Optimizer>(60);
   CHECK(few.size() == many.size());
-  for (auto const& [name, count] : few) {
-    CAPTURE(name);
-    CHECK(many.at(name) == count);
+  for (auto const& each : few) {
+    CAPTURE(each.first);
+    CHECK(many.at(each.first) == each.second);
   }
 }
 
