@@ -61,11 +61,16 @@ std::vector<index> even(int ranks, index length, index base = 0) {
   return offsets;
 }
 
-/// Bytes of both collectives that are not what they must be; `length` 0: messages of unequal length.
-int wrong_bytes(nccl_transport& link, cudaStream_t stream, std::vector<index> const& offsets, bool in_place = false) {
+using device_bytes = device_array<unsigned char>;
+
+/// Bytes of both collectives that are not what they must be. Where other communicators are at work on the same device,
+/// `keep` takes the arrays: cudaFree waits for the whole device, so that a rank that frees between its collectives can
+/// wait for a peer that waits for it.
+int wrong_bytes(nccl_transport& link, cudaStream_t stream, std::vector<index> const& offsets, bool in_place = false,
+                std::vector<device_bytes>* keep = nullptr) {
   int const me = link.rank(), ranks = link.size();
   auto const mine = nth(offsets[nth(me) + 1] - offsets[nth(me)]), all = nth(offsets.back()), base = nth(offsets[0]);
-  device_array<unsigned char> send(all), receive(mine * nth(ranks)), gathered(all);
+  device_bytes send(all), receive(mine * nth(ranks)), gathered(all);
   std::vector<unsigned char> bytes(all);
   for (int j = 0; j < ranks; ++j) {
     for (index k = offsets[nth(j)]; k < offsets[nth(j) + 1]; ++k) bytes[nth(k)] = value(me, j, k);
@@ -84,6 +89,9 @@ int wrong_bytes(nccl_transport& link, cudaStream_t stream, std::vector<index> co
       wrong += got[nth(i) * mine + k] != value(i, me, offsets[nth(me)] + static_cast<index>(k));
     }
     for (index k = offsets[nth(i)]; k < offsets[nth(i) + 1]; ++k) wrong += list[nth(k)] != value(i, i, k);
+  }
+  if (keep != nullptr) {
+    for (device_bytes* each : {&send, &receive, &gathered}) keep->push_back(std::move(*each));
   }
   return wrong;
 }
@@ -272,11 +280,13 @@ TEST_CASE("case 21: two communicators, four threads, random delays, 100 rounds")
           group.enter(rank);
           device_stream const stream;
           nccl_transport link = group.rank(rank, stream);
+          std::vector<device_bytes> kept;
           for (std::uint64_t round = 0; round < 100; ++round) {
             double const pause = 200 * (1 + double(noise(round, static_cast<std::uint64_t>(i))));
             std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(pause)));
             // Messages that stray into the other communicator have another length.
-            wrong += wrong_bytes(link, stream, even(2, 5 + 3 * (i / 2) + static_cast<index>(round % 7)));
+            auto const offsets = even(2, 5 + 3 * (i / 2) + static_cast<index>(round % 7));
+            wrong += wrong_bytes(link, stream, offsets, false, &kept);
           }
         });
       });
