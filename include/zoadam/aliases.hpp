@@ -14,6 +14,7 @@
 #include "zoadam/state/local_adam.hpp"
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
+#include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
 #include "zoadam/transport/single.hpp"
@@ -40,6 +41,15 @@ using onebit_adam = optimizer<error_feedback<sign_quantizer<>>, every_step, oneb
 /// Adam with decoupled weight decay (AdamW), both bias corrections, full precision on the wire.
 template <transport Transport = single_transport, backend Backend = cpu_backend>
 using adam = optimizer<identity_quantizer, every_step, adam_state, Backend, Transport>;
+
+/// Adam with its moments in shards: the same parameters, bit for bit.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using zero_adam = optimizer<identity_quantizer, every_step, zero_shard<adam_state>, Backend, Transport>;
+
+/// 1-bit Adam with its moments in shards; options.state.freeze.step is the last exact step and must be set.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using zero_onebit_adam =
+    optimizer<error_feedback<sign_quantizer<>>, every_step, zero_shard<onebit_adam_state<>>, Backend, Transport>;
 
 /// Adam on each worker with averaged parameters.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>

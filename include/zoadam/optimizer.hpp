@@ -56,6 +56,10 @@ class optimizer {
       detail::passes_avoid<program_type, detail::at_home<fields, home::owner>>,
       "zoadam: a pass runs on every worker and cannot use a field that only the owner of a chunk has; use it "
       "in the own() of an exchange");
+  static_assert(
+      std::is_same_v<detail::at_home<typename State::fields, home::owner>, tags<>> || detail::one_cut<program_type>,
+      "zoadam: a state with owner fields needs exchanges that cut elements into the same chunks; give their "
+      "quantizers the same groups");
 
   /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
   ///
@@ -414,6 +418,7 @@ class optimizer {
     link_.all_to_all(p.up.offsets(), outbox, inbox);
 
     backend_.read_headers_up(view, header, p.up, me, inbox);
+    if constexpr (what::advances_variance) refresh(detail::advance::if_contributed);
     float* carry = nullptr;
     if constexpr (detail::needs_carry<down_type>) carry = view.field[at::owner_error_t<what>{}];
     backend_.template own<Form>(view, p.up, p.down, me, inbox, result, carry);
@@ -423,9 +428,8 @@ class optimizer {
 
     report_.payload_bytes += p.up.payload_bytes();
     if constexpr (!what::variance_only) report_.exchanged = true;
-    if constexpr (what::advances_variance) refresh(detail::advance::if_contributed);
     proceed.template operator()<detail::segment<Form, detail::nothing>>(
-        detail::incoming<down_type, what::carries_gradient>{&p.down, outbox});
+        detail::incoming < down_type, what::carries_gradient && !Form::unconditional > {&p.down, outbox});
   }
 
   message_header make_header(std::size_t stage) const noexcept {

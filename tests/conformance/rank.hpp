@@ -13,7 +13,7 @@ namespace conformance {
 
 /// What one rank saw. Lists are as long on every rank.
 struct record {
-  /// By the names of the file's tensors, without the workers' dimension. "server_error" holds the own chunk's at its
+  /// By the names of the file's tensors, without the workers' dimension. Values of owners hold the own chunk's at its
   /// place and zeros elsewhere; flags are 0 or 1.
   std::map<std::string, std::vector<float>> values;
   /// (rank, first, end) of the rank-side groups, as this rank's partition cuts them.

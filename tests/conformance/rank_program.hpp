@@ -11,6 +11,7 @@
 
 #include <zoadam/state/mean.hpp>
 #include <zoadam/state/published.hpp>
+#include <zoadam/state/zero_shard.hpp>
 #include <zoadam/zoadam.hpp>
 
 #include <algorithm>
@@ -70,10 +71,25 @@ record run_optimizer(test_case const& c, any_transport link, typename Optimizer:
     path.insert(path.end(), x.begin(), x.end());
   }
 
-  if constexpr (zoadam::detail::contains<at_tags, zoadam::at::momentum_t>)
-    r.values["m"] = copy(optimizer.values(zoadam::at::momentum));
-  if constexpr (zoadam::detail::contains<at_tags, zoadam::at::variance_t>)
-    r.values["v"] = copy(optimizer.values(zoadam::at::variance));
+  [[maybe_unused]] zoadam::partition<typename Optimizer::quantizer_type> const cut(zoadam::layout(tensors, 1), ranks);
+  // Values of the own chunk at their place, zeros elsewhere.
+  auto const spread = [&](std::span<float const> own) {
+    std::vector<float> all(d);
+    for (index k = 0; k < cut.owned(me); ++k) {
+      auto const p = cut.owned(me, k);
+      std::copy_n(own.begin() + p.own, p.last - p.first, all.begin() + p.first);
+    }
+    return all;
+  };
+  auto const keep = [&]<class Tag>(char const* name, Tag tag) {
+    if constexpr (zoadam::detail::contains<zoadam::detail::at_home<typename Optimizer::fields, zoadam::home::owner>,
+                                           Tag>)
+      r.values[name] = spread(optimizer.values(tag));
+    else if constexpr (zoadam::detail::contains<at_tags, Tag>)
+      r.values[name] = copy(optimizer.values(tag));
+  };
+  keep("m", zoadam::at::momentum);
+  keep("v", zoadam::at::variance);
   if constexpr (zoadam::detail::contains<at_tags, zoadam::at::momentum_sum_t>) {
     r.values["u"] = copy(optimizer.values(zoadam::at::momentum_sum));
   } else if constexpr (zoadam::detail::contains<at_tags, zoadam::at::anchor_t>) {
@@ -84,17 +100,10 @@ record run_optimizer(test_case const& c, any_transport link, typename Optimizer:
   }
   if constexpr (!std::is_void_v<What>) {
     r.values["worker_error"] = copy(optimizer.values(zoadam::at::worker_error_t<What>{}));
-    auto& whole_error = r.values["server_error"];
-    whole_error.resize(d);
-    auto const own_error = optimizer.values(zoadam::at::owner_error_t<What>{});
-    zoadam::partition<typename Optimizer::quantizer_type> const cut(zoadam::layout(tensors, 1), ranks);
+    keep("server_error", zoadam::at::owner_error_t<What>{});
     for (index k = 0; k < cut.pieces(); ++k) {
       auto const p = cut[k];
-      if (p.first == p.last) continue;
-      r.rank_groups.push_back({p.owner, p.first, p.last});
-      if (p.owner != me) continue;
-      auto const piece = own_error.subspan(size(p.own), size(p.last - p.first));
-      std::copy(piece.begin(), piece.end(), whole_error.begin() + p.first);
+      if (p.first != p.last) r.rank_groups.push_back({p.owner, p.first, p.last});
     }
   }
   return r;
@@ -161,6 +170,12 @@ record run_quantizer(test_case const& c, any_transport link) {
     auto o = options_of<optimizer>(c);
     o.state.freeze.step = c.freeze_step;
     return run_tape<optimizer, zoadam::momentum_average<>>(c, std::move(link), o);
+  }
+  if (c.algorithm == "sharded_onebit_adam") {
+    using optimizer = optimizer_of<Quantizer, every_step, zoadam::zero_shard<zoadam::onebit_adam_state<>>>;
+    auto o = options_of<optimizer>(c);
+    o.state.freeze.step = c.freeze_step;
+    return run_tape<optimizer, zoadam::shard_direction>(c, std::move(link), o);
   }
   // The published Adams scale each tensor.
   if constexpr (std::same_as<typename Quantizer::groups, zoadam::per_tensor>) {

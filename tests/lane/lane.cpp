@@ -52,6 +52,7 @@ struct archetype {
   friend mask greater(archetype, archetype) noexcept { return {}; }
   friend mask negative(archetype) noexcept { return {}; }
   friend mask nonzero(archetype) noexcept { return {}; }
+  friend mask any_bit(archetype) noexcept { return {}; }
   friend mask exceeds(archetype, std::uint32_t) noexcept { return {}; }
   friend archetype select(mask, archetype a, archetype) noexcept { return a; }
   friend archetype with_sign(archetype a, mask) noexcept { return a; }

@@ -27,7 +27,7 @@ consteval bool has_case() {
     return one_of<State, published_onebit_adam_state, published_zero_one_adam_state> ||
            (whole && std::same_as<State, sum_replaced>);
   if (blocks) return one_of<State, frozen_variance_state<>, sum_corrected>;
-  return whole && one_of<State, onebit_adam_state<>, sum_replaced, sum_corrected,
+  return whole && one_of<State, onebit_adam_state<>, zero_shard<onebit_adam_state<>>, sum_replaced, sum_corrected,
                          frozen_variance_state<displacement<power::zero, momentum_rule::replace>>,
                          frozen_variance_state<displacement<power::half, momentum_rule::correct>>,
                          frozen_variance_state<displacement<power::one, momentum_rule::replace>>>;

@@ -164,7 +164,8 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
 
  public:
   /// The owner's side of an exchange: decode the ranks' messages, mean in rank order over the contributing ones, own
-  /// formula, encode. `received` holds the messages one after the other. Does nothing if nobody contributed.
+  /// formula, encode. `received` holds the messages one after the other. Does nothing if nobody contributed, unless
+  /// the form is unconditional.
   template <class Form, class Up, class Down, class View>
   void own(View const& view, partition<Up> const& up, partition<Down> const& down, int me, std::byte const* received,
            std::byte* message, float* carry) {
@@ -173,7 +174,7 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
     for (int i = 0; i < up.ranks(); ++i) {
       if (view.contributes[i]) counted_.push_back(received + i * stride);
     }
-    if (counted_.empty()) return;
+    if (counted_.empty() && !Form::unconditional) return;
     auto const tile = [&](piece const& from, piece const& to, index first, index last, int thread) {
       this->template own_tile<Form, Up, Down>(view, counted_, from, to, message, carry, first, last, thread);
     };

@@ -167,8 +167,9 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
   using lane = lane_t<Isa>;
   coefficients<lane> const k = host.as<lane>();
   // Dividing by a power of two is multiplying by its inverse, bit by bit, at a fraction of the time.
-  bool const exact_inverse = std::has_single_bit(static_cast<std::uint64_t>(io.count));
-  lane const divisor(static_cast<float>(io.count)), inverse(1.0f / static_cast<float>(io.count));
+  bool const nobody = io.count == 0, exact_inverse = std::has_single_bit(static_cast<std::uint64_t>(io.count));
+  float const ranks = nobody ? 1.0f : static_cast<float>(io.count);
+  lane const divisor(ranks), inverse(1.0f / ranks);
   index active_count = Form::masked ? 0 : n;
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
     owner_element<lane, Form> e;
@@ -188,7 +189,7 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
       if constexpr (Up::has_scale) __builtin_memcpy(&scale, message + io.scale, sizeof scale);
       return e.bounded_value(decoded<Up>(message + io.payload, io.skip + i, lane(scale), count));
     };
-    lane sum = from(0);
+    lane sum = nobody ? lane(0.0f) : from(0);
     for (index rank = 1; rank < io.count; ++rank) sum = sum + from(rank);
     registers<lane, unite<typename Form::own_reads, typename Form::own_writes>> r;
     for_each_tag(typename Form::own_reads{},
@@ -199,14 +200,14 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
       prefetch(io.error + i);
     }
     lane const mean = exact_inverse ? sum * inverse : sum / divisor;
-    store(e.template finish<Down::compensated>(r, mean, error, k), io.compensated + i, count);
+    store(e.template finish<Down::compensated>(r, mean, nobody, error, k), io.compensated + i, count);
     for_each_tag(typename Form::own_writes{}, [&](auto tag) { store(r[tag], p[tag] + i, count); });
   });
   return active_count;
 }
 
-/// Encodes n elements and, where `error` is given, keeps c - clamp(decoded, limit) there.
-template <class Isa, class Quantizer>
+/// Encodes n elements and, where `error` is given, keeps what stays of c there.
+template <class Isa, class Quantizer, bounds Bounds>
 ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error, index n, float scale,
                                 std::byte* payload) noexcept {
   using lane = lane_t<Isa>;
@@ -214,8 +215,9 @@ ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error
     Quantizer::template encode<lane>(c, n, scale, payload);
   } else {
     auto const keep = [&](index i, auto count, lane value, lane q) ZOADAM_LAMBDA_INLINE {
-      lane const kept = limit ? residual<true>(value, q, load<lane>(limit + i, count)) : residual<false>(value, q, q);
-      store(kept, error + i, count);
+      lane bound(0.0f);
+      if constexpr (Bounds != bounds::none) bound = load<lane>(limit + i, count);
+      store(residual<Bounds>(value, q, bound), error + i, count);
     };
     if constexpr (requires { Quantizer::template encode<lane>(c, n, scale, payload, keep); }) {
       Quantizer::template encode<lane>(c, n, scale, payload, keep);

@@ -159,8 +159,8 @@ class cpu_tiles {
         index const n = last - first;
         std::byte* const message = out.messages + out.cut->offsets()[static_cast<std::size_t>(p.owner)];
         float const scale = group_scale<up>(io.compensated, n, form::masked ? count.active - before : n, thread);
-        encode<up>(message, p, first - p.first, n, scale, io.compensated, bounded<form> ? io.limit : nullptr,
-                   up::compensated ? out.carry + first : nullptr);
+        encode<form, up>(message, p, first - p.first, n, scale, io.compensated, io.limit,
+                         up::compensated ? out.carry + first : nullptr);
       }
     }
   }
@@ -199,15 +199,20 @@ class cpu_tiles {
     io.error = Down::compensated ? carry + to.own + at : nullptr;
     io.compensated = needs_carry<Down> ? carry + to.own + at : buffer(thread, 1);
     io.limit = buffer(thread, 2);
+    index const t = view.tensors->find(first);
     pointers<unite<typename Form::own_reads, typename Form::own_writes>> fields;
-    for_each_tag(unite<typename Form::own_reads, typename Form::own_writes>{},
-                 [&](auto tag) { fields[tag] = view.field[tag] + to.own + at; });
-    [[maybe_unused]] index const active =
-        run_own<Isa, Form, Up, Down>(fields_at<typename Form::bound_reads>(view, first), fields,
-                                     coefficients_of(view, view.tensors->find(first)), n, io);
+    for_each_tag(unite<typename Form::own_reads, typename Form::own_writes>{}, [&](auto tag) {
+      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+        fields[tag] = (*view.tensors)[t].parameter.data() + (first - view.tensors->first(t));
+      } else {
+        fields[tag] = view.field[tag] + (view.template at_owner<decltype(tag)> ? to.own + at : first);
+      }
+    });
+    [[maybe_unused]] index const active = run_own<Isa, Form, Up, Down>(
+        fields_at<typename Form::bound_reads>(view, first), fields, coefficients_of(view, t), n, io);
     if constexpr (single_pass<Down>) {
-      encode<Down>(message, to, at, n, group_scale<Down>(io.compensated, n, active, thread), io.compensated,
-                   bounded<Form> ? io.limit : nullptr, Down::compensated ? carry + to.own + at : nullptr);
+      encode<Form, Down>(message, to, at, n, group_scale<Down>(io.compensated, n, active, thread), io.compensated,
+                         io.limit, Down::compensated ? carry + to.own + at : nullptr);
     }
   }
 
@@ -237,8 +242,8 @@ class cpu_tiles {
           index const m = smaller(sum_block, b - i);
           float* const values = c + (p.first - begin) + i;
           bounds<Form>(view, p.first + i, m, buffer(thread, 2));
-          encode<Quantizer>(message(p.owner), p, i, m, scale, values, bounded<Form> ? buffer(thread, 2) : nullptr,
-                            Quantizer::compensated ? values : nullptr);
+          encode<Form, Quantizer>(message(p.owner), p, i, m, scale, values, buffer(thread, 2),
+                                  Quantizer::compensated ? values : nullptr);
         }
       });
     }
@@ -279,13 +284,14 @@ class cpu_tiles {
   }
 
   // Encodes c, elements [at, at + n) of piece p, and leaves the error where asked; c and error may be one array.
-  template <class Quantizer>
+  template <class Form, class Quantizer>
   static void encode(std::byte* message, piece const& p, index at, index n, float scale, float const* c,
                      float const* limit, float* error) {
     if constexpr (Quantizer::has_scale) {
       if (at == 0) std::memcpy(message + p.scale, &scale, sizeof scale);
     }
-    run_encode<Isa, Quantizer>(c, limit, error, n, scale, message + p.payload + Quantizer::payload_bytes(at));
+    run_encode<Isa, Quantizer, bounds_of<Form>>(c, limit, error, n, scale,
+                                                message + p.payload + Quantizer::payload_bytes(at));
   }
 
   thread_pool pool_;

@@ -267,7 +267,7 @@ class basic_cuda_backend {
     a.carry = carry;
     launch_tiles("owner", detail::owner_kernel<Form, Up, Down, Fields>, a.tile_count, shared_bytes<Down>, a);
     if constexpr (!detail::single_pass<Down>) {
-      finish_groups<Form, Down>(view, t.down_groups, false, true, message, carry);
+      finish_groups<Form, Down>(view, t.down_groups, false, !Form::unconditional, message, carry);
     }
   }
 

@@ -282,7 +282,7 @@ __device__ inline float tile_scale(tile_memory<Quantizer>& m, int count, int act
 }
 
 /// All threads: encodes a tile and keeps its error. value(e, n, c, limit) fetches a quad.
-template <class Quantizer, bool Bounded, class Values>
+template <class Quantizer, bounds Bounds, class Values>
 __device__ inline void encode_tile(Values const& values, int count, float scale, std::byte* payload, index at,
                                    float* error) {
   for (int row = 0; row < count; row += quad * tile_threads) {
@@ -295,7 +295,7 @@ __device__ inline void encode_tile(Values const& values, int count, float scale,
     for (int j = 0; j < quad; ++j) {
       code[j] = Quantizer::code(c[j]);
       if constexpr (Quantizer::compensated) {
-        kept[j] = residual<Bounded>(c[j], Quantizer::value(code[j], f32(scale)), limit[j]);
+        kept[j] = residual<Bounds>(c[j], Quantizer::value(code[j], f32(scale)), limit[j]);
       }
     }
     store_codes<Quantizer>(payload, at + e, n, code);
@@ -465,8 +465,8 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         load_shared(shared->c + e, c);
         if constexpr (bounded<send>) load_shared(shared->limit + e, limit);
       };
-      encode_tile<Up, bounded<send>>(values, tile.count, scale, a.out_messages + tile.payload, tile.at,
-                                     compensated ? a.carry + tile.first : nullptr);
+      encode_tile<Up, bounds_of<send>>(values, tile.count, scale, a.out_messages + tile.payload, tile.at,
+                                       compensated ? a.carry + tile.first : nullptr);
       __syncthreads();  // the next tile uses the same memory
     }
   }
@@ -514,11 +514,12 @@ struct owner_arguments {
 
 template <class Form, class Up, class Down, class Fields>
 __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fields> a) {
-  if (a.now->defect != 0 || a.now->contributions == 0) return;
   int const contributions = a.now->contributions;
+  bool const nobody = contributions == 0;
+  if (a.now->defect != 0 || (nobody && !Form::unconditional)) return;
   // Dividing by a power of two is multiplying by its inverse, bit by bit.
   bool const exact_inverse = (contributions & (contributions - 1)) == 0;
-  f32 const divisor(static_cast<float>(contributions));
+  f32 const divisor(nobody ? 1.0f : static_cast<float>(contributions));
   f32 const inverse = f32(1.0f) / divisor;
   [[maybe_unused]] tile_memory<Down>* shared = nullptr;
   if constexpr (single_pass<Down>) shared = reinterpret_cast<tile_memory<Down>*>(shared_memory());
@@ -562,16 +563,24 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       }
       using own_tags = unite<typename Form::own_reads, typename Form::own_writes>;
       registers<f32, own_tags> r[quad];
+      auto const place = [&](auto tag) {
+        if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+          device_tensor const& tensor = a.tensors[tile.tensor];
+          return tensor.parameter + (tile.first - tensor.first) + e;
+        } else {
+          return a.field[tag] + (view<Fields>::template at_owner<decltype(tag)> ? tile.own : tile.first) + e;
+        }
+      };
       for_each_tag(typename Form::own_reads{}, [&](auto tag) {
         f32 v[quad];
-        load_quad(a.field[tag] + tile.own + e, n, v);
+        load_quad(place(tag), n, v);
         for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
       });
       f32 error[quad], value[quad];
       if constexpr (Down::compensated) load_quad(a.carry + tile.own + e, n, error);
       for (int j = 0; j < quad; ++j) {
         f32 const mean = exact_inverse ? sum[j] * inverse : sum[j] / divisor;
-        value[j] = x[j].template finish<Down::compensated>(r[j], mean, error[j], k);
+        value[j] = x[j].template finish<Down::compensated>(r[j], mean, nobody, error[j], k);
       }
       if constexpr (single_pass<Down>) {
         store_shared(value, shared->c + e);
@@ -581,7 +590,7 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       for_each_tag(typename Form::own_writes{}, [&](auto tag) {
         f32 v[quad];
         for (int j = 0; j < quad; ++j) v[j] = r[j][tag];
-        store_quad(v, a.field[tag] + tile.own + e, n);
+        store_quad(v, place(tag), n);
       });
     }
     if constexpr (single_pass<Down>) {
@@ -597,8 +606,8 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
         load_shared(shared->c + e, c);
         if constexpr (bounded<Form>) load_shared(shared->limit + e, limit);
       };
-      encode_tile<Down, bounded<Form>>(values, tile.count, scale, a.message + tile.payload, tile.at,
-                                       Down::compensated ? a.carry + tile.own : nullptr);
+      encode_tile<Down, bounds_of<Form>>(values, tile.count, scale, a.message + tile.payload, tile.at,
+                                         Down::compensated ? a.carry + tile.own : nullptr);
       __syncthreads();
     }
   }
@@ -703,8 +712,8 @@ __global__ void __launch_bounds__(tile_threads) group_codes_kernel(group_argumen
         }
       }
     };
-    encode_tile<Quantizer, bounded<Form>>(values, tile.count, scale, a.messages + tile.payload, tile.at,
-                                          Quantizer::compensated ? a.carry + tile.own : nullptr);
+    encode_tile<Quantizer, bounds_of<Form>>(values, tile.count, scale, a.messages + tile.payload, tile.at,
+                                            Quantizer::compensated ? a.carry + tile.own : nullptr);
   }
 }
 

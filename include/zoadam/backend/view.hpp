@@ -26,6 +26,10 @@ struct view {
   unsigned char* contributes;  ///< per rank: whether its message enters the present mean
   float* block_sums;           ///< elements / sum_block + 1 floats
   hyper_numbers hyper;
+
+  /// Whether a field is indexed by position among the owner's elements.
+  template <class Tag>
+  static constexpr bool at_owner = contains<at_home<Fields, home::owner>, Tag>;
 };
 
 /// The result of an exchange on its way into a segment. Optional: there is none if nobody contributed.

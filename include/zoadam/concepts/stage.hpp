@@ -63,13 +63,20 @@ struct exchange_facts {
 
 /// Defaults for the form of an exchange. A form says, as element formulas,
 ///   send_reads, send(r, k)                 what a worker sends
-///   own(r, mean, k)                        what the owner makes of the mean before it is sent down
+///   own_reads, own_writes, own(r, mean, k)
+///                                          what the owner makes of the mean before it is sent down; of owner fields,
+///                                          and of others at the same elements
 ///   receive_reads, receive_writes, receive(r, value, k)
 /// and, as facts about it:
 struct exchange_form {
   static constexpr bool masked = false;   ///< active(r) says which elements take part
   static constexpr bool limited = false;  ///< limit(r, k) bounds decoded magnitudes
-  using bound_reads = tags<>;             ///< what active() and limit() use
+  /// active() is whether the worker's error is anything but +0: what is sent and what is kept of an active element is
+  /// -0 where it would be +0, which no sum, sign or scale can tell from +0.
+  static constexpr bool marks_active = false;
+  /// Owners have something to send down where nobody contributed, too: missing(r, k) in place of own().
+  static constexpr bool unconditional = false;
+  using bound_reads = tags<>;  ///< what active() and limit() use
   using own_reads = tags<>;
   using own_writes = tags<>;
   /// Values that receive() sets anew, so that loops before the exchange need not store them: on all elements, or on

@@ -7,7 +7,7 @@
 
 #include "zoadam/concepts/stage.hpp"
 #include "zoadam/detail/segment.hpp"
-#include "zoadam/state/coefficients.hpp"
+#include "zoadam/state/formulas.hpp"
 
 namespace zoadam::detail {
 
@@ -32,11 +32,20 @@ ZOADAM_INLINE Lane bound(Registers const& r, coefficients<Lane> const& k) noexce
   return limit;
 }
 
+/// How a limit takes part in what stays of c.
+enum class bounds { none, limit, marked_limit };
+template <class Form>
+inline constexpr bounds bounds_of = Form::marks_active ? bounds::marked_limit
+                                    : bounded<Form>    ? bounds::limit
+                                                       : bounds::none;
+
 /// What stays in the error of c when `decoded` arrives.
-template <bool Bounded, class Lane>
+template <bounds Bounds, class Lane>
 ZOADAM_INLINE Lane residual(Lane c, Lane decoded, Lane limit) noexcept {
-  if constexpr (Bounded) decoded = clamp(decoded, limit);
-  return flush(c - decoded, smallest_error);
+  if constexpr (Bounds != bounds::none) decoded = clamp(decoded, limit);
+  Lane const kept = flush(c - decoded, smallest_error);
+  if constexpr (Bounds == bounds::marked_limit) return formula::marked(kept, nonzero(limit));
+  return kept;
 }
 
 /// A lane of a segment.
@@ -73,6 +82,7 @@ struct element {
       }
       if constexpr (Compensated) value = value + error;
       if constexpr (send::masked) value = select(leaving, value, Lane(0.0f));
+      if constexpr (send::marks_active) value = formula::marked(value, leaving);
     }
   }
   ZOADAM_INLINE void find_limit(coefficients<Lane> const& k) noexcept { limit = bound<send>(r, k); }
@@ -108,10 +118,16 @@ struct owner_element {
     if constexpr (bounded<Form>) return clamp(decoded, limit);
     return decoded;
   }
+  /// nobody: the mean is over no rank at all.
   template <bool Compensated, class Registers>
-  ZOADAM_INLINE Lane finish(Registers& r, Lane mean, [[maybe_unused]] Lane error,
+  ZOADAM_INLINE Lane finish(Registers& r, Lane mean, [[maybe_unused]] bool nobody, [[maybe_unused]] Lane error,
                             coefficients<Lane> const& k) const noexcept {
-    Lane value = Form::own(r, mean, k);
+    Lane value;
+    if constexpr (Form::unconditional) {
+      value = nobody ? Form::missing(r, k) : Form::own(r, mean, k);
+    } else {
+      value = Form::own(r, mean, k);
+    }
     if constexpr (Compensated) value = value + error;
     if constexpr (Form::masked) value = select(active, value, Lane(0.0f));
     return value;

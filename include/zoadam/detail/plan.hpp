@@ -69,4 +69,28 @@ struct plan_of_<std::tuple<Stages...>> {
 template <class Program>
 using plan_of = plan_of_<Program>;
 
+/// Whether all exchanges of a program cut elements into the same chunks.
+template <class Stage>
+struct groups_of {
+  using type = void;
+};
+template <class What, class When, class Up, class Down>
+struct groups_of<exchange<What, When, Up, Down>> {
+  using type = typename Up::groups;
+};
+template <class Program>
+inline constexpr bool one_cut = false;
+template <class... Stages>
+inline constexpr bool one_cut<std::tuple<Stages...>> = [] {
+  bool same = true;
+  auto const compare = [&]<class A, class B>(groups_of<A>, groups_of<B>) {
+    using a = typename groups_of<A>::type;
+    using b = typename groups_of<B>::type;
+    same = same && (std::is_void_v<a> || std::is_void_v<b> || std::same_as<a, b>);
+  };
+  auto const against_all = [&](auto one) { (compare(one, groups_of<Stages>{}), ...); };
+  (against_all(groups_of<Stages>{}), ...);
+  return same;
+}();
+
 }  // namespace zoadam::detail

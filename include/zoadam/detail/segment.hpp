@@ -12,6 +12,7 @@ namespace zoadam::detail {
 struct nothing {
   static constexpr bool masked = false;
   static constexpr bool limited = false;
+  static constexpr bool marks_active = false;
   using send_reads = tags<>;
   using receive_reads = tags<>;
   using receive_writes = tags<>;

@@ -157,6 +157,8 @@ class storage {
     if constexpr (requires { typename Plan::owner; }) {
       traffic = largest(traffic, plan.traffic(me));
       result = largest(result, plan.result(me));
+      // All exchanges of a program with owner fields cut alike; errors of an owner follow their own exchange.
+      for_each_tag(at_home<StateFields, home::owner>{}, [&](auto tag) { size_[tag] = plan.up.elements(me); });
       if constexpr (contains<typename fields::tags, typename Plan::owner>) {
         size_[typename Plan::owner{}] = plan.up.elements(me);
       }

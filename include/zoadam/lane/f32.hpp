@@ -171,6 +171,8 @@ struct f32 {
     return {a.bits() > sign_bit && a.magnitude() <= infinity_bits};
   }
   ZOADAM_INLINE friend mask nonzero(f32 a) noexcept { return {a.magnitude() != 0}; }
+  /// Whether a is anything but +0: -0 is.
+  ZOADAM_INLINE friend mask any_bit(f32 a) noexcept { return {a.bits() != 0}; }
   /// Whether the magnitude, read as an integer, is above `bits` <= 0x7fffffff; counts Inf and NaN as large.
   ZOADAM_INLINE friend mask exceeds(f32 a, std::uint32_t bits) noexcept {
     return {a.magnitude() > static_cast<std::int32_t>(bits)};

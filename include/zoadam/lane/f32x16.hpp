@@ -103,6 +103,7 @@ struct f32x16 {
   ZOADAM_HOST_INLINE friend mask nonzero(f32x16 a) noexcept {
     return {_mm512_test_epi32_mask(a.bits(), _mm512_set1_epi32(0x7fffffff))};
   }
+  ZOADAM_HOST_INLINE friend mask any_bit(f32x16 a) noexcept { return {_mm512_test_epi32_mask(a.bits(), a.bits())}; }
   ZOADAM_HOST_INLINE friend mask exceeds(f32x16 a, std::uint32_t bits) noexcept {
     return {_mm512_cmpgt_epi32_mask(a.magnitude(), _mm512_set1_epi32(static_cast<int>(bits)))};
   }

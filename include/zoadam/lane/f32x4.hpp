@@ -138,6 +138,9 @@ struct f32x4 {
   ZOADAM_HOST_INLINE friend mask nonzero(f32x4 a) noexcept {
     return {_mm_cmpgt_epi32(a.magnitude(), _mm_setzero_si128())};
   }
+  ZOADAM_HOST_INLINE friend mask any_bit(f32x4 a) noexcept {
+    return !mask{_mm_cmpeq_epi32(a.bits(), _mm_setzero_si128())};
+  }
   ZOADAM_HOST_INLINE friend mask exceeds(f32x4 a, std::uint32_t bits) noexcept {
     return {_mm_cmpgt_epi32(a.magnitude(), _mm_set1_epi32(static_cast<int>(bits)))};
   }

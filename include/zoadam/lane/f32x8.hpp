@@ -115,6 +115,9 @@ struct f32x8 {
   ZOADAM_HOST_INLINE friend mask nonzero(f32x8 a) noexcept {
     return {_mm256_cmpgt_epi32(a.magnitude(), _mm256_setzero_si256())};
   }
+  ZOADAM_HOST_INLINE friend mask any_bit(f32x8 a) noexcept {
+    return !mask{_mm256_cmpeq_epi32(a.bits(), _mm256_setzero_si256())};
+  }
   ZOADAM_HOST_INLINE friend mask exceeds(f32x8 a, std::uint32_t bits) noexcept {
     return {_mm256_cmpgt_epi32(a.magnitude(), _mm256_set1_epi32(static_cast<int>(bits)))};
   }

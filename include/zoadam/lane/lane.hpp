@@ -84,6 +84,8 @@ concept lane_selection = requires(L const a, L const b, typename L::mask m, floa
   noexcept->std::same_as<typename L::mask>;
   { nonzero(a) }
   noexcept->std::same_as<typename L::mask>;
+  { any_bit(a) }
+  noexcept->std::same_as<typename L::mask>;
   { exceeds(a, bits) }
   noexcept->std::same_as<typename L::mask>;
   { select(m, a, b) }

@@ -56,6 +56,12 @@ ZOADAM_INLINE auto own_variance(Registers const& r, Coefficients const& k) noexc
   return flush(k.own_beta2 * r[at::variance] + k.own_one_minus_beta2 * (g * g), smallest_variance);
 }
 
+/// A zero as -0 where active, as +0 elsewhere: see exchange_form::marks_active.
+template <class Lane>
+ZOADAM_INLINE Lane marked(Lane value, typename Lane::mask active) noexcept {
+  return select(nonzero(value), value, with_sign(Lane(0.0f), active));
+}
+
 /// x - step; a step of 0 leaves x as it is, -0 too, so that learning rate 0 moves nobody
 template <class Lane>
 ZOADAM_INLINE Lane moved(Lane x, Lane step) noexcept {

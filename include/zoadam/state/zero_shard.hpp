@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeRO: the state of an element lives at the owner of its chunk alone.
+#pragma once
+
+#include "zoadam/concepts/state.hpp"
+#include "zoadam/detail/segment.hpp"
+#include "zoadam/quantizer/identity.hpp"
+#include "zoadam/state/adam.hpp"
+#include "zoadam/state/onebit_adam.hpp"
+
+namespace zoadam {
+namespace detail {
+
+template <class Fields>
+struct at_owners_;
+template <class... Fields>
+struct at_owners_<fields<Fields...>> {
+  static_assert(((Fields::where != home::worker) && ...),
+                "zoadam: zero_shard: a value that each worker has for itself has no owner; shard a state whose "
+                "fields are the same on all workers");
+  using type = fields<field<typename Fields::tag, home::owner>...>;
+};
+/// The same fields, at owners.
+template <class Fields>
+using at_owners = typename at_owners_<Fields>::type;
+
+/// The form of an exchange of gradients with everything that a step does after it moved to the owner, who sends the
+/// parameters down.
+template <class Form, class... Steps>
+struct shard_form : exchange_form {
+  static_assert(!Form::masked && !Form::limited,
+                "zoadam: zero_shard: the form of the exchange must take part with all elements, without a limit");
+  static constexpr bool unconditional = true;
+  using send_reads = typename Form::send_reads;
+  using work = segment<Form, nothing, Steps...>;
+  using own_reads = typename work::loads;
+  using own_writes = subtract<typename work::stores, tags<at::parameter_t>>;
+  using receive_reads = tags<>;
+  using receive_writes = tags<at::parameter_t>;
+
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static auto send(Registers const& r, Coefficients const& k) noexcept {
+    return Form::send(r, k);
+  }
+  template <class Registers, class Lane, class Coefficients>
+  ZOADAM_INLINE static Lane own(Registers& r, Lane mean, Coefficients const& k) noexcept {
+    Form::receive(r, mean, k);
+    return missing(r, k);
+  }
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static auto missing(Registers& r, Coefficients const& k) noexcept {
+    (Steps::run(r, k), ...);
+    return r[at::parameter];
+  }
+  template <class Registers, class Lane, class Coefficients>
+  ZOADAM_INLINE static void receive(Registers& r, Lane value, Coefficients const&) noexcept {
+    r[at::parameter] = value;
+  }
+};
+
+/// What, formed as above.
+template <class What, class... Steps>
+struct in_shard : What {
+  template <class F>
+  static decltype(auto) form(bool single_step, bool replay, F f) {
+    return What::form(single_step, replay, [&]<class Form>(Form) { return f(shard_form<Form, Steps...>{}); });
+  }
+};
+
+template <class What, class When, class Up, class Down, class... Steps>
+constexpr auto shard_program(std::tuple<exchange<What, When, Up, Down>, pass<Steps>...> const& whole) {
+  return std::tuple(
+      exchange<in_shard<What, Steps...>, When, Up, identity_beside<typename Up::groups>>{std::get<0>(whole).when});
+}
+
+}  // namespace detail
+
+/// ZeRO, stages 1 and 2: moments at the owner of each chunk. Gradients are reduced straight into the chunk, whose
+/// owner steps and sends the parameters down; no rank ever holds the whole mean gradient. With the
+/// identity quantizer the parameters are those of Inner, bit for bit; casts round gradients on the way up alone.
+///
+/// Inner     a state that exchanges the mean gradient at every step and keeps the same values on all workers
+/// Memory    4 / n bytes per parameter for each field of Inner
+///
+/// Source: ZeRO, sections 5.1 and 5.2.
+template <class Inner = adam_state>
+struct zero_shard : Inner {
+  using fields = detail::at_owners<typename Inner::fields>;
+
+  template <class Quantizer, class Sync>
+  constexpr auto program(Quantizer q, Sync when) const {
+    static_assert(
+        requires { detail::shard_program(Inner::program(q, when)); },
+        "zoadam: zero_shard needs a state that is one exchange and the passes after it: an owner has the "
+        "fields of its own chunk alone");
+    return detail::shard_program(Inner::program(q, when));
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("zero_shard");
+    Inner::describe(sink);
+  }
+};
+
+/// The worker's gradient in, m / D out: the owner's step of 1-bit Adam in a shard.
+struct shard_direction : exchange_facts {
+  static constexpr bool carries_gradient = true;
+  static constexpr bool closes_window = true;
+
+  template <class F>
+  static decltype(auto) form(bool, bool, F f) {
+    return f(compressed{});
+  }
+
+  struct common : exchange_form {
+    static constexpr bool unconditional = true;
+
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto send(Registers const& r, Coefficients const& k) noexcept {
+      return formula::gradient(r, k);
+    }
+
+   protected:
+    /// m / D on active elements, 0 elsewhere.
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto direction(Registers const& r, Coefficients const& k) noexcept {
+      using lane = formula::value_of<Registers>;
+      return select(formula::active(r), r[at::momentum] / formula::denominator(r, k), lane(0.0f));
+    }
+    /// x <- x - lr (p + weight_decay x)
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static void move(Registers& r, Lane p, Coefficients const& k) noexcept {
+      r[at::parameter] = formula::moved(r[at::parameter], k.lr * (p + k.weight_decay * r[at::parameter]));
+    }
+  };
+
+  /// With a compensated quantizer, whether an element is active is a mark in the worker's error: the variance is at
+  /// the owner alone.
+  using error = at::worker_error_t<shard_direction>;
+
+  struct compressed : common {
+    static constexpr bool masked = true;
+    static constexpr bool marks_active = true;
+    using bound_reads = tags<error>;
+    using send_reads = tags<at::gradient_t, error>;
+    using own_reads = tags<at::momentum_t, at::variance_t>;
+    using own_writes = tags<at::momentum_t>;
+    using receive_reads = tags<at::parameter_t, error>;
+    using receive_writes = tags<at::parameter_t>;
+
+    template <class Registers>
+    ZOADAM_INLINE static auto active(Registers const& r) noexcept {
+      return any_bit(r[error{}]);
+    }
+    template <class Registers, class Lane>
+    ZOADAM_INLINE static auto waiting(Registers const&, Lane gradient) noexcept {
+      return nonzero(gradient);
+    }
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static Lane own(Registers& r, Lane mean, Coefficients const& k) noexcept {
+      r[at::momentum] = select(formula::active(r), formula::next_momentum(r, mean, k), r[at::momentum]);
+      return common::direction(r, k);
+    }
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto missing(Registers& r, Coefficients const& k) noexcept {
+      return common::direction(r, k);
+    }
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static void receive(Registers& r, Lane p, Coefficients const& k) noexcept {
+      common::move(r, p, k);
+    }
+  };
+};
+
+/// The same with both moments from the exact mean, before the freeze. -0 comes down for an active element that does
+/// not move, +0 for an inactive one.
+struct exact_shard_direction : shard_direction {
+  static constexpr bool advances_variance = true;
+
+  template <class F>
+  static decltype(auto) form(bool, bool, F f) {
+    return f(exact{});
+  }
+  struct exact : shard_direction::common {
+    using send_reads = tags<at::gradient_t>;
+    using own_reads = tags<at::momentum_t, at::variance_t>;
+    using own_writes = tags<at::momentum_t, at::variance_t>;
+    using receive_reads = tags<at::parameter_t, error>;
+    using receive_writes = tags<at::parameter_t, error>;
+
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static Lane own(Registers& r, Lane mean, Coefficients const& k) noexcept {
+      moments_update::the_form::receive(r, mean, k);
+      return missing(r, k);
+    }
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto missing(Registers& r, Coefficients const& k) noexcept {
+      return formula::marked(common::direction(r, k), formula::active(r));
+    }
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static void receive(Registers& r, Lane p, Coefficients const& k) noexcept {
+      r[error{}] = formula::marked(r[error{}], any_bit(p));
+      common::move(r, p, k);
+    }
+  };
+};
+
+/// 1-bit Adam in a shard: exact both ways until the variance freezes; after that compressed gradients travel up and
+/// compressed m / D down, errors compensated on both sides.
+///
+/// Memory  8 / n bytes per parameter for the moments, 4 for the worker's errors, 4 / n for the owner's
+template <>
+struct zero_shard<onebit_adam_state<freeze_at>> : onebit_adam_state<freeze_at> {
+  using fields = detail::at_owners<onebit_adam_state<freeze_at>::fields>;
+
+  template <class Quantizer, class Sync>
+  constexpr auto program(Quantizer, Sync) const {
+    static_assert(std::same_as<Sync, every_step>,
+                  "zoadam: a flat shard cannot take local steps: a worker has the moments of its own chunk alone");
+    static_assert(Quantizer::compensated,
+                  "zoadam: zero_shard<onebit_adam_state> needs error_feedback, where it marks active elements");
+    using exact = identity_beside<typename Quantizer::groups>;
+    return std::tuple(exchange<exact_shard_direction, before_freeze, exact>{},
+                      exchange<shard_direction, after_freeze, Quantizer>{});
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("zero_shard");
+    onebit_adam_state<freeze_at>::describe(sink);
+  }
+};
+static_assert(state<zero_shard<>> && state<zero_shard<onebit_adam_state<>>>);
+
+}  // namespace zoadam
