@@ -122,6 +122,19 @@ class cpu_tiles {
     return p;
   }
 
+  // Where an owner's formula finds a value of flat position i in tensor t, which is `own` among the owner's elements.
+  template <class Tag, class View>
+  static float* owner_place(View const& view, [[maybe_unused]] index t, [[maybe_unused]] index i,
+                            [[maybe_unused]] index own) {
+    if constexpr (!std::is_same_v<Tag, at::parameter_t>) {
+      return view.field[Tag{}] + (View::template at_owner<Tag> ? own : i);
+    } else if constexpr (View::has_master) {
+      return view.field[at::master] + own;
+    } else {
+      return (*view.tensors)[t].parameter.data() + (i - view.tensors->first(t));
+    }
+  }
+
   template <class Segment, class View, class In, class Out>
   void segment_tile(View const& view, In const& in, Out const& out, index t, index first, index last,
                     [[maybe_unused]] piece const& p, int thread, tally& count) {
@@ -170,7 +183,9 @@ class cpu_tiles {
     pointers<typename Segment::all> fields;
     for_each_tag(typename Segment::all{}, [&](auto tag) {
       if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
-        fields[tag] = (*view.tensors)[t].parameter.data() + (first - view.tensors->first(t));
+        // Where owners have the masters, a tensor may have nothing but a working copy.
+        float* const x = (*view.tensors)[t].parameter.data();
+        fields[tag] = View::has_master && x == nullptr ? buffer(thread, 5) : x + (first - view.tensors->first(t));
       } else if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
         // Formulas only read it.
         fields[tag] = const_cast<float*>(gradient(view, t, first, last, buffer(thread, 4)));
@@ -201,13 +216,8 @@ class cpu_tiles {
     io.limit = buffer(thread, 2);
     index const t = view.tensors->find(first);
     pointers<unite<typename Form::own_reads, typename Form::own_writes>> fields;
-    for_each_tag(unite<typename Form::own_reads, typename Form::own_writes>{}, [&](auto tag) {
-      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
-        fields[tag] = (*view.tensors)[t].parameter.data() + (first - view.tensors->first(t));
-      } else {
-        fields[tag] = view.field[tag] + (view.template at_owner<decltype(tag)> ? to.own + at : first);
-      }
-    });
+    for_each_tag(unite<typename Form::own_reads, typename Form::own_writes>{},
+                 [&](auto tag) { fields[tag] = owner_place<decltype(tag)>(view, t, first, to.own + at); });
     [[maybe_unused]] index const active = run_own<Isa, Form, Up, Down>(
         fields_at<typename Form::bound_reads>(view, first), fields, coefficients_of(view, t), n, io);
     if constexpr (single_pass<Down>) {

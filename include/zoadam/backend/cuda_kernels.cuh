@@ -127,7 +127,9 @@ __device__ inline float load_float(std::byte const* p) { return *reinterpret_cas
 /// another.
 template <class Quantizer>
 __device__ inline void load_codes(std::byte const* payload, index at, int n, std::uint32_t (&code)[quad]) {
-  if constexpr (Quantizer::code_bits == 1) {
+  if constexpr (Quantizer::code_bits == 0) {
+    for (std::uint32_t& each : code) each = 0;
+  } else if constexpr (Quantizer::code_bits == 1) {
     std::uint32_t const* const words = reinterpret_cast<std::uint32_t const*>(payload);
     index const word = at / 32;
     int const shift = static_cast<int>(at % 32);
@@ -157,7 +159,9 @@ __device__ inline void load_codes(std::byte const* payload, index at, int n, std
 /// being 4 times the lane plus a multiple of 128.
 template <class Quantizer>
 __device__ inline void store_codes(std::byte* payload, index at, int n, std::uint32_t const (&code)[quad]) {
-  if constexpr (Quantizer::code_bits == 1) {
+  if constexpr (Quantizer::code_bits == 0) {
+    return;
+  } else if constexpr (Quantizer::code_bits == 1) {
     std::uint32_t word = 0;
     for (int j = 0; j < quad; ++j) word |= (j < n ? code[j] : 0u) << j;
     word <<= at % 32;
@@ -376,7 +380,7 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
   for_each_tag(typename Segment::all{}, [&](auto tag) {
     using tag_type = decltype(tag);
     if constexpr (std::is_same_v<tag_type, at::parameter_t>) {
-      p[tag] = tensor.parameter + (tile.first - tensor.first);
+      p[tag] = tensor.parameter ? tensor.parameter + (tile.first - tensor.first) : nullptr;
     } else if constexpr (!std::is_same_v<tag_type, at::gradient_t>) {
       p[tag] = a.field[tag] + tile.first;
     }
@@ -434,16 +438,18 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         if constexpr (lanes::template partly<decltype(tag)>) mine[j] = x[j].stored(tag).v;
         whole = whole && (mine[j] || j >= n);
       }
+      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+        static_assert(!lanes::template partly<at::parameter_t>, "working copies are written whole");
+        store_working(tensor, tile.first + e, n, v);
+        // Where owners have the masters, a tensor may have nothing but a working copy.
+        if (view<Fields>::has_master && !tensor.parameter) return;
+      }
       if (whole) {
         store_quad(v, p[tag] + e, n);
       } else {
         for (int j = 0; j < quad; ++j) {
           if (j < n && mine[j]) p[tag][e + j] = v[j].v;
         }
-      }
-      if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
-        static_assert(!lanes::template partly<at::parameter_t>, "working copies are written whole");
-        store_working(tensor, tile.first + e, n, v);
       }
     });
   }
@@ -512,6 +518,19 @@ struct owner_arguments {
   float* carry;
 };
 
+/// Where an owner's formula finds its value of a tile's first element.
+template <class Tag, class Fields>
+__device__ float* owner_place(owner_arguments<Fields> const& a, device_tile const& tile) {
+  if constexpr (!std::is_same_v<Tag, at::parameter_t>) {
+    return a.field[Tag{}] + (view<Fields>::template at_owner<Tag> ? tile.own : tile.first);
+  } else if constexpr (view<Fields>::has_master) {
+    return a.field[at::master] + tile.own;
+  } else {
+    device_tensor const& tensor = a.tensors[tile.tensor];
+    return tensor.parameter + (tile.first - tensor.first);
+  }
+}
+
 template <class Form, class Up, class Down, class Fields>
 __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fields> a) {
   int const contributions = a.now->contributions;
@@ -563,17 +582,9 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       }
       using own_tags = unite<typename Form::own_reads, typename Form::own_writes>;
       registers<f32, own_tags> r[quad];
-      auto const place = [&](auto tag) {
-        if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
-          device_tensor const& tensor = a.tensors[tile.tensor];
-          return tensor.parameter + (tile.first - tensor.first) + e;
-        } else {
-          return a.field[tag] + (view<Fields>::template at_owner<decltype(tag)> ? tile.own : tile.first) + e;
-        }
-      };
       for_each_tag(typename Form::own_reads{}, [&](auto tag) {
         f32 v[quad];
-        load_quad(place(tag), n, v);
+        load_quad(owner_place<decltype(tag)>(a, tile) + e, n, v);
         for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
       });
       f32 error[quad], value[quad];
@@ -590,7 +601,7 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       for_each_tag(typename Form::own_writes{}, [&](auto tag) {
         f32 v[quad];
         for (int j = 0; j < quad; ++j) v[j] = r[j][tag];
-        store_quad(v, place(tag), n);
+        store_quad(v, owner_place<decltype(tag)>(a, tile) + e, n);
       });
     }
     if constexpr (single_pass<Down>) {

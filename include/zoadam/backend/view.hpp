@@ -27,6 +27,7 @@ struct view {
   float* block_sums;           ///< elements / sum_block + 1 floats
   hyper_numbers hyper;
 
+  static constexpr bool has_master = contains<typename Fields::tags, at::master_t>;
   /// Whether a field is indexed by position among the owner's elements.
   template <class Tag>
   static constexpr bool at_owner = contains<at_home<Fields, home::owner>, Tag>;

@@ -64,11 +64,12 @@ template <class Quantizer>
 concept encodes_parts = (Quantizer::has_scale || detail::block_size<typename Quantizer::groups> > 0 ||
                          32 * Quantizer::payload_bytes(1) == Quantizer::payload_bytes(32));
 
-/// A code of 1, 16 or 32 bits per element, independent of its neighbours: what devices write. One-bit codes lie in
+/// A code of 0, 1, 16 or 32 bits per element, independent of its neighbours: what devices write. One-bit codes lie in
 /// little-endian 32-bit words, wider ones one after another; encode() and decode() say the same.
 template <class Quantizer>
 concept elementwise = requires(f32 x, std::uint32_t code) {
-  requires Quantizer::code_bits == 1 || Quantizer::code_bits == 16 || Quantizer::code_bits == 32;
+  requires Quantizer::code_bits == 0 || Quantizer::code_bits == 1 || Quantizer::code_bits == 16 ||
+      Quantizer::code_bits == 32;
   { Quantizer::code(x) }
   noexcept->std::same_as<std::uint32_t>;
   { Quantizer::value(code, x) }

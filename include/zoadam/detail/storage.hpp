@@ -18,6 +18,8 @@ class storage {
 
  public:
   using fields = join<StateFields, typename plans_type::fields>;
+  /// Whether owners keep the parameters in float32.
+  static constexpr bool has_master = zoadam::detail::view<fields>::has_master;
 
   void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend) {
     layout_ = std::make_unique<layout>(std::move(tensors), groups);
@@ -33,7 +35,7 @@ class storage {
     index const number_bytes = bytes_of(groups, sizeof(group_numbers));
     index const progress_bytes = bytes_of(1, sizeof(progress));
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
-    for (index t : layout_->alone()) use_.masters += rounded(4 * (*layout_)[t].working.size());
+    for (index t : replicated_masters()) use_.masters += rounded(4 * (*layout_)[t].working.size());
     use_.messages = 2 * rounded(traffic) + rounded(result);
     use_.workspace = rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
                      rounded(progress_bytes) + rounded(ranks);
@@ -44,7 +46,7 @@ class storage {
     auto const take_field = [&](index bytes) { return std::exchange(at, at + field_bytes(bytes)); };
     for_each_tag(typename fields::tags{},
                  [&](auto tag) { view_.field[tag] = reinterpret_cast<float*>(take_field(4 * size_[tag])); });
-    for (index t : layout_->alone()) {
+    for (index t : replicated_masters()) {
       layout_->set_master(t, reinterpret_cast<float*>(take(4 * (*layout_)[t].working.size())));
     }
     for (std::byte*& each : traffic_) each = take(traffic);
@@ -59,6 +61,7 @@ class storage {
     backend.reserve(plans_type::tile);
     if constexpr (requires { backend.plan(*layout_, *plans_, me); }) backend.plan(*layout_, *plans_, me);
     use_.workspace += backend.workspace_bytes();
+    me_ = me;
     read_working(backend);
   }
 
@@ -103,12 +106,17 @@ class storage {
     }
   }
 
-  /// Masters of this object follow the user's working copies.
+  /// Masters of this object follow the user's parameters.
   void read_working(Backend& backend) {
-    for (index t : layout_->alone()) backend.widen((*layout_)[t].working, (*layout_)[t].parameter.data());
+    if constexpr (has_master) {
+      std::apply([&](auto const&... each) { (void)(read_masters(each, backend) || ...); }, *plans_);
+    } else {
+      for (index t : layout_->alone()) backend.widen((*layout_)[t].working, (*layout_)[t].parameter.data());
+    }
   }
   /// Working copies follow the parameters.
   void write_working(Backend& backend) {
+    if constexpr (has_master) return;
     for (index t = 0; t < layout_->size(); ++t) backend.narrow((*layout_)[t].parameter.data(), (*layout_)[t].working);
   }
 
@@ -124,7 +132,7 @@ class storage {
   /// The hash that the parameters will have after read_working().
   std::uint64_t working_hash(Backend const& backend) const {
     std::uint64_t h = parameter_hash(backend);
-    for (index t : layout_->alone()) {
+    for (index t : replicated_masters()) {
       tensor const& each = (*layout_)[t];
       index const n = each.working.size(), at = layout_->first(t);
       h -= backend.hash(each.parameter.data(), n, at);
@@ -135,8 +143,13 @@ class storage {
   std::uint64_t parameter_hash(Backend const& backend) const {
     std::uint64_t h = 0;
     for (index t = 0; t < tensors().size(); ++t) {
-      std::span<float const> const x = (*layout_)[t].parameter;
-      h += backend.hash(x.data(), static_cast<index>(x.size()), layout_->first(t));
+      tensor const& each = (*layout_)[t];
+      index const at = layout_->first(t);
+      if (each.parameter.empty()) {
+        each.working.visit([&](auto const* half) { h += backend.hash(half, each.working.size(), at); });
+      } else {
+        h += backend.hash(each.parameter.data(), static_cast<index>(each.parameter.size()), at);
+      }
     }
     return h;
   }
@@ -149,6 +162,29 @@ class storage {
   }
 
  private:
+  // Tensors that were given in 16 bits alone and whose parameters this object keeps in float32.
+  std::vector<index> const& replicated_masters() const noexcept {
+    static std::vector<index> const none;
+    return has_master ? none : layout_->alone();
+  }
+
+  template <class Plan>
+  bool read_masters(Plan const& plan, Backend& backend) {
+    if constexpr (requires { plan.up; }) {
+      plan.up.for_runs(me_, *layout_, [&](index t, index first, index last, index own) {
+        tensor const& each = (*layout_)[t];
+        float* const to = view_.field[at::master] + own;
+        if (each.parameter.empty()) {
+          backend.widen(each.working.part(first, last - first), to);
+        } else {
+          backend.copy(each.parameter.data() + first, to, last - first);
+        }
+      });
+      return true;
+    }
+    return false;
+  }
+
   static index rounded(index bytes) noexcept { return (bytes + 63) / 64 * 64; }
   static index field_bytes(index bytes) noexcept { return rounded(bytes) + memory_use::field_gap; }
 
@@ -172,6 +208,7 @@ class storage {
   registers<index, typename fields::tags> size_;
   std::byte* traffic_[2] = {};
   std::byte* result_ = nullptr;
+  int me_ = 0;
   memory_use use_;
 };
 

@@ -107,6 +107,30 @@ class partition {
   }
   piece owned(int j, index i) const noexcept { return (*this)[block_ > 0 ? j * per_rank_ + i : i * ranks_ + j]; }
 
+  /// f(tensor, first, last, own) for all that rank j owns, in as few parts as there are: elements [first, last) of a
+  /// tensor, from position `own` among the owner's elements.
+  template <class F>
+  void for_runs(int j, layout const& l, F const& f) const {
+    piece run{};
+    auto const tell = [&] {
+      for (index i = run.first; i < run.last;) {
+        index const t = l.find(i), end = l.first(t + 1) < run.last ? l.first(t + 1) : run.last;
+        f(t, i - l.first(t), end - l.first(t), run.own + (i - run.first));
+        i = end;
+      }
+    };
+    for (index k = 0; k < owned(j); ++k) {
+      piece const p = owned(j, k);
+      if (p.first == run.last && p.own == run.own + (run.last - run.first)) {
+        run.last = p.last;
+      } else {
+        tell();
+        run = p;
+      }
+    }
+    tell();
+  }
+
   /// Elements that rank j owns.
   index elements(int j) const noexcept { return elements_[static_cast<std::size_t>(j)]; }
 

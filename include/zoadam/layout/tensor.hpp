@@ -54,6 +54,11 @@ class working_view {
   index size() const noexcept { return size_; }
   dtype type() const noexcept { return type_; }
 
+  /// Elements [first, first + n).
+  working_view part(index first, index n) const noexcept {
+    return {static_cast<std::byte*>(data_) + 2 * first, static_cast<std::size_t>(n), type_};
+  }
+
   /// Calls f with a pointer to the first element, by its type. Nothing for an empty view.
   template <class F>
   void visit(F const& f) const {

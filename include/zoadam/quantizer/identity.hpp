@@ -45,12 +45,6 @@ struct identity_quantizer {
     sink("identity");
   }
 };
-
-/// The same beside a quantizer with those groups, so that both cut elements into the same chunks.
-template <groups Groups>
-struct identity_beside : identity_quantizer {
-  using groups = Groups;
-};
 static_assert(elementwise<identity_quantizer>);
 static_assert(quantizer<identity_quantizer>);
 

@@ -30,6 +30,10 @@ struct anchor_t {
 struct momentum_sum_t {
   static constexpr char const* name = "momentum_sum";
 };
+/// Parameters in float32 where their owner keeps them; there at::parameter means this.
+struct master_t {
+  static constexpr char const* name = "master";
+};
 // Errors of the exchange of What: what its quantizers have not sent yet.
 template <class What>
 struct worker_error_t {
@@ -46,6 +50,7 @@ inline constexpr momentum_t momentum;
 inline constexpr variance_t variance;
 inline constexpr anchor_t anchor;
 inline constexpr momentum_sum_t momentum_sum;
+inline constexpr master_t master;
 }  // namespace at
 
 /// Where a value lives: on each worker its own; on every rank and equal (hashed); at the owner of its chunk only.

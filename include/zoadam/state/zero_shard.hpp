@@ -5,6 +5,7 @@
 #include "zoadam/concepts/state.hpp"
 #include "zoadam/detail/segment.hpp"
 #include "zoadam/quantizer/identity.hpp"
+#include "zoadam/quantizer/regrouped.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/onebit_adam.hpp"
 
@@ -26,7 +27,7 @@ using at_owners = typename at_owners_<Fields>::type;
 
 /// The form of an exchange of gradients with everything that a step does after it moved to the owner, who sends the
 /// parameters down.
-template <class Form, class... Steps>
+template <bool Master, class Form, class... Steps>
 struct shard_form : exchange_form {
   static_assert(!Form::masked && !Form::limited,
                 "zoadam: zero_shard: the form of the exchange must take part with all elements, without a limit");
@@ -34,7 +35,7 @@ struct shard_form : exchange_form {
   using send_reads = typename Form::send_reads;
   using work = segment<Form, nothing, Steps...>;
   using own_reads = typename work::loads;
-  using own_writes = subtract<typename work::stores, tags<at::parameter_t>>;
+  using own_writes = subtract<typename work::stores, std::conditional_t<Master, tags<>, tags<at::parameter_t>>>;
   using receive_reads = tags<>;
   using receive_writes = tags<at::parameter_t>;
 
@@ -59,18 +60,19 @@ struct shard_form : exchange_form {
 };
 
 /// What, formed as above.
-template <class What, class... Steps>
+template <bool Master, class What, class... Steps>
 struct in_shard : What {
   template <class F>
   static decltype(auto) form(bool single_step, bool replay, F f) {
-    return What::form(single_step, replay, [&]<class Form>(Form) { return f(shard_form<Form, Steps...>{}); });
+    return What::form(single_step, replay, [&]<class Form>(Form) { return f(shard_form<Master, Form, Steps...>{}); });
   }
 };
 
-template <class What, class When, class Up, class Down, class... Steps>
+template <class Wire, class What, class When, class Up, class Down, class... Steps>
 constexpr auto shard_program(std::tuple<exchange<What, When, Up, Down>, pass<Steps>...> const& whole) {
-  return std::tuple(
-      exchange<in_shard<What, Steps...>, When, Up, identity_beside<typename Up::groups>>{std::get<0>(whole).when});
+  constexpr bool master = !std::same_as<Wire, identity_quantizer>;
+  using down = regrouped<Wire, typename Up::groups>;
+  return std::tuple(exchange<in_shard<master, What, Steps...>, When, Up, down>{std::get<0>(whole).when});
 }
 
 }  // namespace detail
@@ -80,24 +82,29 @@ constexpr auto shard_program(std::tuple<exchange<What, When, Up, Down>, pass<Ste
 /// identity quantizer the parameters are those of Inner, bit for bit; casts round gradients on the way up alone.
 ///
 /// Inner     a state that exchanges the mean gradient at every step and keeps the same values on all workers
-/// Memory    4 / n bytes per parameter for each field of Inner
+/// Wire      how parameters travel: in float32, or as a cast, and then owners keep them in float32 besides (for
+///           tensors given in 16 bits alone)
+/// Memory    4 / n bytes per parameter for each field of Inner, and 4 / n for the float32 parameters of a cast
 ///
 /// Source: ZeRO, sections 5.1 and 5.2.
-template <class Inner = adam_state>
+template <class Inner = adam_state, quantizer Wire = identity_quantizer>
 struct zero_shard : Inner {
-  using fields = detail::at_owners<typename Inner::fields>;
+  using fields = detail::join<detail::at_owners<typename Inner::fields>,
+                              std::conditional_t<std::same_as<Wire, identity_quantizer>, zoadam::fields<>,
+                                                 zoadam::fields<field<at::master_t, home::owner>>>>;
 
   template <class Quantizer, class Sync>
   constexpr auto program(Quantizer q, Sync when) const {
     static_assert(
-        requires { detail::shard_program(Inner::program(q, when)); },
+        requires { detail::shard_program<Wire>(Inner::program(q, when)); },
         "zoadam: zero_shard needs a state that is one exchange and the passes after it: an owner has the "
         "fields of its own chunk alone");
-    return detail::shard_program(Inner::program(q, when));
+    return detail::shard_program<Wire>(Inner::program(q, when));
   }
   template <class Sink>
   void describe(Sink& sink) const {
     sink("zero_shard");
+    Wire{}.describe(sink);
     Inner::describe(sink);
   }
 };
@@ -210,7 +217,7 @@ struct exact_shard_direction : shard_direction {
 ///
 /// Memory  8 / n bytes per parameter for the moments, 4 for the worker's errors, 4 / n for the owner's
 template <>
-struct zero_shard<onebit_adam_state<freeze_at>> : onebit_adam_state<freeze_at> {
+struct zero_shard<onebit_adam_state<freeze_at>, identity_quantizer> : onebit_adam_state<freeze_at> {
   using fields = detail::at_owners<onebit_adam_state<freeze_at>::fields>;
 
   template <class Quantizer, class Sync>
@@ -219,7 +226,7 @@ struct zero_shard<onebit_adam_state<freeze_at>> : onebit_adam_state<freeze_at> {
                   "zoadam: a flat shard cannot take local steps: a worker has the moments of its own chunk alone");
     static_assert(Quantizer::compensated,
                   "zoadam: zero_shard<onebit_adam_state> needs error_feedback, where it marks active elements");
-    using exact = identity_beside<typename Quantizer::groups>;
+    using exact = regrouped<identity_quantizer, typename Quantizer::groups>;
     return std::tuple(exchange<exact_shard_direction, before_freeze, exact>{},
                       exchange<shard_direction, after_freeze, Quantizer>{});
   }

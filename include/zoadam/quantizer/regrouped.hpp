@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A quantizer that cuts elements as another one does.
+#pragma once
+
+#include "zoadam/concepts/quantizer.hpp"
+
+namespace zoadam {
+
+/// Quantizer with other groups, so that the exchanges of a program cut elements into the same chunks. For quantizers
+/// whose values do not depend on their groups: identity_quantizer, casts, nothing_quantizer.
+template <quantizer Quantizer, groups Groups>
+requires(!Quantizer::has_scale) struct regrouped : Quantizer {
+  using groups = Groups;
+};
+
+}  // namespace zoadam
