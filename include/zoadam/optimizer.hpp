@@ -21,6 +21,9 @@
 #include "zoadam/options.hpp"
 
 namespace zoadam {
+namespace detail {
+struct field_access;
+}
 
 /// Quantizer   how a value travels
 /// Sync        when workers exchange
@@ -147,11 +150,13 @@ class optimizer {
       refresh(detail::advance::never);
       for_each_exchange([&]<std::size_t I, class What>() {
         if constexpr (What::closes_window && !What::carries_gradient) {
-          if (window_.steps() == 0) return;
-          schedule_[I].last = clock_.step;
-          if (window_.empty()) {
-            window_.close();
-            return;
+          if constexpr (!What::repeatable) {
+            if (window_.steps() == 0) return;
+            schedule_[I].last = clock_.step;
+            if (window_.empty()) {
+              window_.close();
+              return;
+            }
           }
           What::form(window_.steps() == 1, false, [&](auto form) {
             run_exchange<I, decltype(form), detail::segment<detail::nothing, detail::nothing>>(
@@ -213,7 +218,12 @@ class optimizer {
     return storage_.replica_hash(backend_, window_.steps() == 0 ? storage_.parameter_hash(backend_) : 0);
   }
 
+  /// Gives up: pending and later calls of the peers throw where the transport can reach them, later ones here do.
+  void abort() noexcept { give_up(); }
+
   index steps() const noexcept { return clock_.step; }
+  /// Steps since all workers agreed on the parameters.
+  index local_steps() const noexcept { return window_.steps(); }
   index elements() const { return storage_.tensors().elements(); }
   int rank() const noexcept { return link_.rank(); }
   int workers() const noexcept { return link_.size(); }
@@ -230,6 +240,8 @@ class optimizer {
   }
 
  private:
+  friend detail::field_access;
+
   static constexpr std::size_t stages_ = std::tuple_size_v<program_type>;
   struct stage_schedule {
     index last = 0, count = 0;
@@ -472,4 +484,20 @@ class optimizer {
   poison poisoned_;
 };
 
+namespace detail {
+
+/// For what is built on an optimizer: its fields, to write, and where they lie.
+struct field_access {
+  template <class Optimizer, class Tag>
+  static std::span<float> values(Optimizer& o, Tag tag) {
+    return {o.storage_.view().field[tag], o.values(tag).size()};
+  }
+  /// See partition::for_runs.
+  template <class Optimizer, class F>
+  static void for_own_runs(Optimizer const& o, F const& f) {
+    o.storage_.template cut<0>().up.for_runs(o.rank(), o.storage_.tensors(), f);
+  }
+};
+
+}  // namespace detail
 }  // namespace zoadam

@@ -139,6 +139,14 @@ struct memory_use {
   index messages = 0;   ///< buffers of the exchanges
   index workspace = 0;  ///< tiles and block sums
   index total() const noexcept { return fields + masters + messages + workspace; }
+
+  memory_use& operator+=(memory_use const& other) noexcept {
+    fields += other.fields;
+    masters += other.masters;
+    messages += other.messages;
+    workspace += other.workspace;
+    return *this;
+  }
 };
 
 }  // namespace zoadam

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two levels against one: nodes as workers, and flat shards of any state.
+#include "zoadam/sharded.hpp"
+
+#include <limits>
+
+#include "suite/job.hpp"
+#include "zoadam/quantizer/cast.hpp"
+
+namespace {
+
+using namespace zoadam;
+using namespace suite;
+using zoadam::index;
+
+/// f(node, rank in node, link within, link across) on a thread per rank.
+template <class Function>
+std::vector<ending> on_nodes(int nodes, int ranks, Function const& f, milliseconds limit = patient) {
+  std::vector<thread_group> within, across;
+  for (int i = 0; i < nodes; ++i) within.emplace_back(ranks, limit);
+  for (int j = 0; j < ranks; ++j) across.emplace_back(nodes, limit);
+  std::vector<ending> endings(nth(nodes * ranks));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < nodes; ++i) {
+    for (int j = 0; j < ranks; ++j) {
+      threads.emplace_back([&, i, j] {
+        endings[nth(i * ranks + j)] = ending_of([&] { f(i, j, within[nth(i)].rank(j), across[nth(j)].rank(i)); });
+      });
+    }
+  }
+  for (std::thread& t : threads) t.join();
+  return endings;
+}
+void check_ok(std::vector<ending> const& endings) {
+  for (ending const& e : endings) {
+    INFO(e.text);
+    CHECK(e.what == outcome::ok);
+  }
+}
+
+// Several blocks in several chunks, odd ends, an empty tensor, two layers.
+std::vector<std::vector<index>> const layers{{5000, 0, 3}, {2100}};
+constexpr std::size_t elements = 7103;
+constexpr float bad = std::numeric_limits<float>::infinity();
+
+/// The gradient of one rank; at some steps it is bad on one rank of node 0, or on all of them.
+flat gradient_of(int node, int rank, int ranks, int step) {
+  flat g = noisy_gradient(9, node * ranks + rank, step, elements);
+  if ((step == 3 && node == 0 && rank == 0) || (step == 6 && node == 0)) g[4000] = g[6000] = bad;
+  return g;
+}
+/// What the node hands over: the mean in rank order over the ranks whose gradients are not bad.
+flat node_gradient(int node, int ranks, int step) {
+  flat sum;
+  int count = 0;
+  for (int j = 0; j < ranks; ++j) {
+    flat const g = gradient_of(node, j, ranks, step);
+    if (!all_finite(g)) continue;
+    if (count++ == 0)
+      sum = g;
+    else
+      for (std::size_t k = 0; k < elements; ++k) sum[k] = sum[k] + g[k];
+  }
+  if (count == 0) return flat(elements, bad);
+  for (float& x : sum) x = x / static_cast<float>(count);
+  return sum;
+}
+
+float start(std::size_t k) { return 0.1f * noise(5, k); }
+
+struct parts {
+  flat x, g;
+  parts() : x(elements), g(elements) {
+    for (std::size_t k = 0; k < elements; ++k) x[k] = start(k);
+  }
+  std::vector<std::vector<tensor>> tensors() {
+    std::vector<std::vector<tensor>> list;
+    std::size_t at = 0;
+    for (auto const& sizes : layers) {
+      list.emplace_back();
+      for (index const n : sizes) {
+        std::span<float> const mine = std::span<float>(x).subspan(at, nth(n));
+        std::span<float const> const gradient = std::span<float const>(g).subspan(at, nth(n));
+        list.back().push_back({"t" + std::to_string(at), {}, mine, gradient});
+        at += nth(n);
+      }
+    }
+    return list;
+  }
+  void set_gradient(flat const& values) { std::copy(values.begin(), values.end(), g.begin()); }
+};
+
+template <class Optimizer>
+typename Optimizer::options_type settings_of() {
+  typename Optimizer::options_type o;
+  o.weight_decay = 0.05;
+  if constexpr (requires { o.sync.period; }) o.sync = {3, 4, 4};
+  if constexpr (requires { o.state.freeze; }) o.state.freeze.step = 3;
+  return o;
+}
+constexpr int steps = 20;
+
+/// Parameters of the replicated run after every step, by node.
+template <class Optimizer>
+std::vector<std::vector<flat>> replicated(int nodes, int ranks) {
+  std::vector<std::vector<flat>> path(nth(nodes));
+  on_all_ranks(nodes, [&](thread_transport link) {
+    int const node = link.rank();
+    parts mine;
+    std::vector<tensor> list;
+    for (auto& layer : mine.tensors()) list.insert(list.end(), layer.begin(), layer.end());
+    Optimizer o(list, settings_of<Optimizer>(), std::move(link));
+    for (int t = 1; t <= steps; ++t) {
+      mine.set_gradient(node_gradient(node, ranks, t));
+      (void)o.step(1e-2);
+      path[nth(node)].push_back(mine.x);
+    }
+    (void)o.synchronize();
+    path[nth(node)].push_back(mine.x);
+  });
+  return path;
+}
+
+template <class Optimizer>
+void compare_hybrid_with_replicas(int nodes, int ranks) {
+  CAPTURE(nodes);
+  CAPTURE(ranks);
+  auto const expected = replicated<Optimizer>(nodes, ranks);
+  check_ok(on_nodes(nodes, ranks, [&](int node, int rank, thread_transport within, thread_transport across) {
+    parts mine;
+    sharded<Optimizer, thread_transport> o(mine.tensors(), settings_of<Optimizer>(), std::move(within),
+                                           std::move(across));
+    int wrong = 0;
+    for (int t = 1; t <= steps; ++t) {
+      mine.set_gradient(gradient_of(node, rank, ranks, t));
+      if (t % 2 == 0) o.reduce(1, 1e-2);
+      bool const due = o.will_exchange(1e-2);
+      step_report const r = o.step(1e-2);
+      wrong += r.exchanged != due || r.skipped_here != (t == 6 && node == 0 && o.shard_optimizer().elements() > 0);
+      wrong += !same_bits(mine.x, expected[nth(node)][nth(t - 1)]);
+    }
+    (void)o.synchronize();
+    wrong += !same_bits(mine.x, expected[nth(node)].back());
+    CHECK(wrong == 0);
+  }));
+}
+
+TEST_CASE("hybrid 0/1 Adam: shards in nodes, local steps across them, the bits of nodes as workers") {
+  compare_hybrid_with_replicas<zero_one_adam<thread_transport>>(2, 2);
+  compare_hybrid_with_replicas<zero_one_adam<thread_transport>>(2, 3);
+  compare_hybrid_with_replicas<zero_one_adam<thread_transport>>(1, 4);
+  compare_hybrid_with_replicas<zero_one_adam<thread_transport>>(3, 1);
+}
+TEST_CASE("hybrid of other states: the same") {
+  compare_hybrid_with_replicas<onebit_adam<thread_transport>>(2, 2);
+  compare_hybrid_with_replicas<adam<thread_transport>>(2, 3);
+}
+
+TEST_CASE("flat shards, whole or on demand: the bits of Adam") {
+  for (int const ranks : {1, 2, 3, 5}) {
+    CAPTURE(ranks);
+    auto const expected = replicated<adam<thread_transport>>(1, ranks)[0];
+    on_all_ranks(ranks, [&](thread_transport link) {
+      int const rank = link.rank();
+      // Both layers share their memory: parameters are there while they are needed, gradients until they are reduced.
+      flat x(5003), g(5003);
+      std::span<float> const spans(x);
+      std::span<float const> const gradients(g);
+      std::vector<std::vector<tensor>> list{{{"a", {}, spans.first(5000), gradients.first(5000)},
+                                             {"b", {}, {}, {}},
+                                             {"c", {}, spans.subspan(5000), gradients.subspan(5000)}},
+                                            {{"d", {}, spans.first(2100), gradients.first(2100)}}};
+      auto const first_of = [](index layer) { return layer == 0 ? std::size_t{0} : std::size_t{5003}; };
+      auto const size_of = [](index layer) { return layer == 0 ? std::size_t{5003} : std::size_t{2100}; };
+      auto const load = [&](index layer) {
+        for (std::size_t k = 0; k < size_of(layer); ++k) x[k] = start(first_of(layer) + k);
+      };
+      sharded<adam<>, thread_transport, residence::on_demand> o(
+          std::move(list), settings_of<adam<>>(), std::move(link), {}, [] { return cpu_backend{}; }, load);
+      int wrong = 0;
+      for (int t = 1; t <= steps; ++t) {
+        flat const all = gradient_of(0, rank, ranks, t);
+        for (index layer : {index{1}, index{0}}) {
+          o.materialize(layer);
+          o.materialize(layer);
+          for (std::size_t k = 0; k < size_of(layer); ++k) {
+            float const wanted = t == 1 ? start(first_of(layer) + k) : expected[nth(t - 2)][first_of(layer) + k];
+            wrong += x[k] != wanted;
+            g[k] = all[first_of(layer) + k];
+          }
+          o.reduce(layer, 1e-2);
+          o.release(layer);
+        }
+        (void)o.step(1e-2);
+      }
+      CHECK(wrong == 0);
+    });
+  }
+}
+
+TEST_CASE("flat shards with parameters in 16 bits: they hold the rounded masters") {
+  using wire = cast_quantizer<bfloat16>;
+  auto const expected = replicated<adam<thread_transport>>(1, 2)[0];
+  on_all_ranks(2, [&](thread_transport link) {
+    int const rank = link.rank();
+    std::vector<bfloat16> x(elements);
+    flat g(elements), exact(elements);
+    for (std::size_t k = 0; k < elements; ++k) x[k] = to_half<bfloat16>(start(k));
+    std::vector<std::vector<tensor>> list{{{"x", {}, {}, g, 0, x}}};
+    sharded<adam<>, thread_transport, residence::always, identity_quantizer, wire> o(std::move(list), {},
+                                                                                     std::move(link), {});
+    double error = 0;
+    for (int t = 1; t <= 2; ++t) {
+      flat const now = gradient_of(0, rank, 2, t);
+      std::copy(now.begin(), now.end(), g.begin());
+      (void)o.step(1e-2);
+    }
+    for (std::size_t k = 0; k < elements; ++k)
+      error = std::max(error, std::abs(double(to_float(x[k])) - double(expected[1][k])));
+    CHECK(error > 0);
+    CHECK(error < 2e-3);  // an eighth of a step, and half a unit in the last of 8 bits
+    CHECK(o.memory().masters == 0);
+  });
+}
+
+TEST_CASE("sharded: parameters that the user has changed") {
+  check_ok(on_nodes(2, 2, [&](int node, int rank, thread_transport within, thread_transport across) {
+    using inner = zero_one_adam<thread_transport>;
+    parts mine;
+    auto settings = settings_of<inner>();
+    settings.weight_decay = 0;
+    sharded<inner, thread_transport> o(mine.tensors(), settings, std::move(within), std::move(across));
+    for (int t = 1; t <= 9; ++t) {
+      mine.set_gradient(noisy_gradient(2, 2 * node + rank, t, elements));
+      (void)o.step(1e-2);
+    }
+    if (o.shard_optimizer().local_steps() > 0) CHECK(ending_of([&] { o.rebase(); }).what == outcome::argument);
+    (void)o.synchronize();
+    for (float& x : mine.x) x = 100 + x;
+    o.rebase();
+    for (int t = 1; t <= 3; ++t) (void)o.step(1e-2);
+    (void)o.synchronize();
+    for (float const x : mine.x) CHECK(std::abs(x - 100) < 1);
+  }));
+}
+
+TEST_CASE("sharded: bad calls change nothing and name the argument") {
+  on_all_ranks(2, [&](thread_transport link) {
+    parts mine;
+    sharded<adam<>, thread_transport> o(mine.tensors(), {}, std::move(link), {});
+    flat const before = mine.x;
+    auto const refused = [&](auto const& call, char const* what) {
+      ending const e = ending_of(call);
+      CHECK(e.what == outcome::argument);
+      CHECK_MESSAGE(e.text.find(what) != std::string::npos, e.text);
+      CHECK(same_bits(mine.x, before));
+    };
+    refused([&] { o.reduce(2, 1e-2); }, "layer");
+    refused([&] { o.reduce(-1, 1e-2); }, "layer");
+    o.reduce(0, 1e-2);
+    refused([&] { o.reduce(0, 1e-2); }, "layer 0");
+    refused([&] { o.reduce(1, 2e-2); }, "lr");
+    refused([&] { (void)o.step(2e-2); }, "lr");
+    (void)o.step(1e-2);
+    CHECK(o.steps() == 1);
+    refused([&] { (void)sharded<adam<>, single_transport>({}, {}, {}, {}); }, "layers");
+  });
+}
+
+TEST_CASE("sharded: a rank that is gone is heard of in its node and across") {
+  auto const endings = on_nodes(2, 2, [&](int node, int rank, thread_transport within, thread_transport across) {
+    using inner = zero_one_adam<thread_transport>;
+    parts mine;
+    sharded<inner, thread_transport> o(mine.tensors(), settings_of<inner>(), std::move(within), std::move(across));
+    for (int t = 1; t <= 9; ++t) {
+      if (t == 4 && node == 1 && rank == 0) throw std::runtime_error("gone");
+      (void)o.step(1e-2);
+    }
+  });
+  for (ending const& e : endings) CHECK(e.what != outcome::ok);
+}
+
+}  // namespace
