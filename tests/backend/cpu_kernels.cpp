@@ -103,12 +103,20 @@ TEST_CASE("clamp bounds magnitudes and keeps signs") {
   });
 }
 
+using zoadam::detail::bounds;
+
 // run_encode against encode, decode, clamp and a subtraction, each by itself.
-template <class Isa, class Quantizer>
-void check_encode(index n, bool limited, bool in_place) {
-  auto const c = values(n, static_cast<std::uint32_t>(n));
+template <class Isa, class Quantizer, bounds Bounds>
+void check_encode(index n, bool in_place) {
+  constexpr bool limited = Bounds != bounds::none;
+  auto c = values(n, static_cast<std::uint32_t>(n));
   auto limit = values(n, 99);
-  for (float& l : limit) l = std::abs(l) * 0.1f;
+  for (index i = 0; i < n; ++i) {
+    float& l = limit[nth(i)];
+    l = i % 4 == 3 ? 0.0f : std::abs(l) * 0.1f;
+    if (limited && i % 4 == 3) c[nth(i)] = 0.0f;      // inactive
+    if (limited && i % 8 == 5) c[nth(i)] = l = 0.5f;  // nothing stays
+  }
   using scalar = lane_t<zoadam::isa::scalar>;
   float const scale = Quantizer::has_scale ? 0.7f : 0.0f;
   std::vector<std::byte> expected(nth(Quantizer::payload_bytes(n)));
@@ -119,13 +127,17 @@ void check_encode(index n, bool limited, bool in_place) {
   Quantizer::template decode<scalar>(expected.data(), 0, n, scale, q.data());
   error.insert(error.end(), 16, sentinel);
   if (in_place) std::copy(c.begin(), c.end(), error.begin());
-  zoadam::detail::run_encode<Isa, Quantizer>(in_place ? error.data() : c.data(), limited ? limit.data() : nullptr,
-                                             error.data(), n, scale, payload.data());
+  zoadam::detail::run_encode<Isa, Quantizer, Bounds>(in_place ? error.data() : c.data(), limit.data(), error.data(),
+                                                     n, scale, payload.data());
   CHECK(payload == expected);
   bool right = true;
   for (index i = 0; i < n; ++i) {
     float const bound = limited ? limit[nth(i)] : 1e30f;
-    right &= error[nth(i)] == c[nth(i)] - std::max(std::min(q[nth(i)], bound), -bound);
+    float const kept = c[nth(i)] - std::max(std::min(q[nth(i)], bound), -bound);
+    right &= error[nth(i)] == kept;
+    // The sign of a zero is a mark.
+    bool const marked = Bounds == bounds::marked_limit && bound > 0;
+    if (kept == 0) right &= std::signbit(error[nth(i)]) == marked;
   }
   for (index i = n; i < n + 16; ++i) right &= error[nth(i)] == sentinel;
   CHECK(right);
@@ -134,15 +146,17 @@ void check_encode(index n, bool limited, bool in_place) {
 TEST_CASE("run_encode writes the quantizer's payload and leaves c minus what was decoded, within its limit") {
   for_every_set([&]<class Isa>() {
     for (index const n : {1, 15, 16, 17, 31, 32, 33, 100, 300, 2048}) {
-      for (bool const limited : {false, true}) {
-        for (bool const in_place : {false, true}) {
-          CAPTURE(n);
-          CAPTURE(limited);
-          CAPTURE(in_place);
-          check_encode<Isa, zoadam::error_feedback<zoadam::sign_quantizer<>>>(n, limited, in_place);
-          check_encode<Isa, zoadam::error_feedback<zoadam::cast_quantizer<zoadam::bfloat16>>>(n, limited, in_place);
-          check_encode<Isa, zoadam::error_feedback<zoadam::identity_quantizer>>(n, limited, in_place);
-        }
+      for (bool const in_place : {false, true}) {
+        CAPTURE(n);
+        CAPTURE(in_place);
+        auto const check = [&]<bounds Bounds>() {
+          check_encode<Isa, zoadam::error_feedback<zoadam::sign_quantizer<>>, Bounds>(n, in_place);
+          check_encode<Isa, zoadam::error_feedback<zoadam::cast_quantizer<zoadam::bfloat16>>, Bounds>(n, in_place);
+          check_encode<Isa, zoadam::error_feedback<zoadam::identity_quantizer>, Bounds>(n, in_place);
+        };
+        check.template operator()<bounds::none>();
+        check.template operator()<bounds::limit>();
+        check.template operator()<bounds::marked_limit>();
       }
     }
   });

@@ -127,7 +127,7 @@ void special_values(probe& p) {
                                      0x007fffffu, 0x807fffffu, 0x00800000u, 0x80800000u};
   float a[16], r[16];
   std::memcpy(a, special, sizeof a);
-  std::uint32_t words[5] = {};
+  std::uint32_t words[6] = {};
   for (int i = 0; i < 16; i += L::width) {
     L const v = L::load(a + i);
     words[0] |= negative(v).bits() << i;
@@ -135,6 +135,7 @@ void special_values(probe& p) {
     words[2] |= exceeds(v, 0x7f7fffffu).bits() << i;
     words[3] |= less(v, L(0.0f)).bits() << i;
     words[4] |= greater(v, L(0x1p-140f)).bits() << i;
+    words[5] |= any_bit(v).bits() << i;
     flush(v, 0x1p-126f).store(r + i);
   }
   for (std::uint32_t w : words) p.add(std::uint64_t{w});

@@ -210,6 +210,8 @@ void comparisons() {
   tests<L>(
       "nonzero", in, [](L a, L, L) { return nonzero(a); },
       [](float a, float, float) { return (bits_of(a) & 0x7fffffffu) != 0; });
+  tests<L>(
+      "any_bit", in, [](L a, L, L) { return any_bit(a); }, [](float a, float, float) { return bits_of(a) != 0; });
   for (std::uint32_t limit : {0u, 0x007fffffu, 0x5b800000u, 0x7f7fffffu, 0x7f800000u, 0x7fffffffu}) {
     tests<L>(
         "exceeds", in, [=](L a, L, L) { return exceeds(a, limit); },

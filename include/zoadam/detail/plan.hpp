@@ -69,28 +69,27 @@ struct plan_of_<std::tuple<Stages...>> {
 template <class Program>
 using plan_of = plan_of_<Program>;
 
+/// The different groups that the exchanges of a program use.
+template <class Program, class Found = tags<>>
+struct groups_of_;
+template <class Found>
+struct groups_of_<std::tuple<>, Found> {
+  using type = Found;
+};
+template <class Stage, class... Rest, class Found>
+struct groups_of_<std::tuple<Stage, Rest...>, Found> : groups_of_<std::tuple<Rest...>, Found> {};
+template <class What, class When, class Up, class Down, class... Rest, class Found>
+struct groups_of_<std::tuple<exchange<What, When, Up, Down>, Rest...>, Found>
+    : groups_of_<std::tuple<Rest...>, unite<Found, tags<typename Up::groups>>> {};
+
+template <class Groups>
+inline constexpr bool at_most_one = false;
+template <>
+inline constexpr bool at_most_one<tags<>> = true;
+template <class Only>
+inline constexpr bool at_most_one<tags<Only>> = true;
 /// Whether all exchanges of a program cut elements into the same chunks.
-template <class Stage>
-struct groups_of {
-  using type = void;
-};
-template <class What, class When, class Up, class Down>
-struct groups_of<exchange<What, When, Up, Down>> {
-  using type = typename Up::groups;
-};
 template <class Program>
-inline constexpr bool one_cut = false;
-template <class... Stages>
-inline constexpr bool one_cut<std::tuple<Stages...>> = [] {
-  bool same = true;
-  auto const compare = [&]<class A, class B>(groups_of<A>, groups_of<B>) {
-    using a = typename groups_of<A>::type;
-    using b = typename groups_of<B>::type;
-    same = same && (std::is_void_v<a> || std::is_void_v<b> || std::same_as<a, b>);
-  };
-  auto const against_all = [&](auto one) { (compare(one, groups_of<Stages>{}), ...); };
-  (against_all(groups_of<Stages>{}), ...);
-  return same;
-}();
+inline constexpr bool one_cut = at_most_one<typename groups_of_<Program>::type>;
 
 }  // namespace zoadam::detail

@@ -68,12 +68,18 @@ struct in_shard : What {
   }
 };
 
+template <class Wire, class Program>
+struct shard_program {
+  static_assert(sizeof(Program) == 0,
+                "zoadam: zero_shard needs a state that is one exchange and the passes after it: an owner has the "
+                "fields of its own chunk alone");
+};
 template <class Wire, class What, class When, class Up, class Down, class... Steps>
-constexpr auto shard_program(std::tuple<exchange<What, When, Up, Down>, pass<Steps>...> const& whole) {
-  constexpr bool master = !std::same_as<Wire, identity_quantizer>;
+struct shard_program<Wire, std::tuple<exchange<What, When, Up, Down>, pass<Steps>...>> {
+  static constexpr bool master = !std::same_as<Wire, identity_quantizer>;
   using down = regrouped<Wire, typename Up::groups>;
-  return std::tuple(exchange<in_shard<master, What, Steps...>, When, Up, down>{std::get<0>(whole).when});
-}
+  using type = std::tuple<exchange<in_shard<master, What, Steps...>, When, Up, down>>;
+};
 
 }  // namespace detail
 
@@ -95,11 +101,9 @@ struct zero_shard : Inner {
 
   template <class Quantizer, class Sync>
   constexpr auto program(Quantizer q, Sync when) const {
-    static_assert(
-        requires { detail::shard_program<Wire>(Inner::program(q, when)); },
-        "zoadam: zero_shard needs a state that is one exchange and the passes after it: an owner has the "
-        "fields of its own chunk alone");
-    return detail::shard_program<Wire>(Inner::program(q, when));
+    auto const replicated = Inner::program(q, when);
+    using sharded = detail::shard_program<Wire, std::remove_const_t<decltype(replicated)>>;
+    return typename sharded::type{{std::get<0>(replicated).when}};
   }
   template <class Sink>
   void describe(Sink& sink) const {
