@@ -170,24 +170,34 @@ TEST_CASE("zero_shard of 1-bit Adam: the same with groups of their own size") {
   check_compressed<per_tensor>();
 }
 
-TEST_CASE("zero_shard of 1-bit Adam: an element whose error is exactly zero stays active") {
-  // All magnitudes are equal, so that nothing is left of any element.
-  job<compressed<block<>>> run;
+template <class Groups>
+void check_exact_zeros() {
+  // All magnitudes are equal, so that nothing is left of any element; at step 5 half of them are zero.
+  job<compressed<Groups>> run;
   run.ranks = 2;
   run.settings.state.freeze.step = 2;
-  run.gradient = [](int, int, std::size_t n) { return flat(n, 0.5f); };
+  run.gradient = [](int, int step, std::size_t n) {
+    flat g(n, 0.5f);
+    for (std::size_t k = 1; k < n && step == 5; k += 2) g[k] = 0.0f;
+    return g;
+  };
   flat last(100);
   int still = 0;
-  run.after = [&](int, auto const& o, step_report const& r, buffers& mine) {
-    if (o.rank() != 0) return;
+  run.after = [&](int step, auto const& o, step_report const& r, buffers& mine) {
     CHECK(r.waiting == 0);
+    if (o.rank() != 0) return;
     flat const x = mine.parameters();
     for (std::size_t k = 0; k < x.size(); ++k) still += x[k] == last[k];
     last = x;
+    if (step > 4) return;
     for (float const e : o.values(at::worker_error_t<shard_direction>{})) CHECK(e == 0);
   };
   (void)run.run();
   CHECK(still == 0);
+}
+TEST_CASE("zero_shard of 1-bit Adam: an element whose value or error is exactly zero stays active") {
+  check_exact_zeros<block<>>();
+  check_exact_zeros<whole>();
 }
 
 TEST_CASE("zero_shard of 1-bit Adam: no worker has a gradient, all step by the old momentum") {
