@@ -224,6 +224,28 @@ TEST_CASE("flat shards with parameters in 16 bits: they hold the rounded masters
   });
 }
 
+TEST_CASE("sharded: state_bytes() is what is allocated; layers share the memory of messages") {
+  using across = zero_one_adam<thread_transport>;
+  using type = sharded<across, thread_transport>;
+  constexpr int nodes = 2, ranks = 2;
+  constexpr index n = nodes * ranks * 2 * 2048;
+  check_ok(on_nodes(nodes, ranks, [&](int, int, thread_transport within, thread_transport outside) {
+    flat x(3 * nth(n)), g(x.size());
+    std::vector<std::vector<tensor>> list;
+    for (std::size_t at = 0; at < x.size(); at += nth(n)) {
+      list.push_back({{"t", {}, std::span(x).subspan(at, nth(n)), std::span<float const>(g).subspan(at, nth(n))}});
+    }
+    type o(list, {}, std::move(within), std::move(outside));
+    constexpr int fields = across::fields::size + 3 * 2;
+    auto const bytes = static_cast<double>(o.memory().fields - fields * memory_use::field_gap);
+    CHECK(bytes == type::state_bytes(nodes, ranks) * 3.0 * static_cast<double>(n));
+    // Up: the gradients of one layer in two buffers; down: those of the own chunk.
+    index const shard = o.memory().messages - o.shard_optimizer().memory().messages;
+    CHECK(shard < 4 * n * 5 / 2 + 4096);
+    CHECK(shard > 4 * n * 2);
+  }));
+}
+
 TEST_CASE("sharded: parameters that the user has changed") {
   check_ok(on_nodes(2, 2, [&](int node, int rank, thread_transport within, thread_transport across) {
     using inner = zero_one_adam<thread_transport>;

@@ -68,6 +68,11 @@ class optimizer {
   ///
   /// Collective: every rank. Errors of one rank throw on all: argument_error there, mismatch_error elsewhere.
   optimizer(std::vector<tensor> tensors, options_type settings, Transport link, Backend where = Backend{})
+      : optimizer(std::move(tensors), std::move(settings), std::move(link), std::move(where), nullptr) {}
+  /// The same for one of several optimizers that take turns and share the memory of their messages, which memory()
+  /// does not count.
+  optimizer(std::vector<tensor> tensors, options_type settings, Transport link, Backend where,
+            std::shared_ptr<detail::shared_messages<Backend>> messages)
       : options_(std::move(settings)), link_(std::move(link)), backend_(std::move(where)) {
     std::exception_ptr failure;
     detail::agreement mine;
@@ -77,7 +82,8 @@ class optimizer {
       options_.validate();
       group_ = options_.parameter_groups();
       program_ = options_.state.program(options_.quantizer, options_.sync);
-      storage_.plan(std::move(tensors), static_cast<index>(group_.size()), link_.size(), link_.rank(), backend_);
+      storage_.plan(std::move(tensors), static_cast<index>(group_.size()), link_.size(), link_.rank(), backend_,
+                    std::move(messages));
       storage_.view().hyper = detail::hyper_numbers_of(options_);
       backend_.start(storage_.view());
       window_.start(group_.size());
@@ -230,6 +236,12 @@ class optimizer {
   /// Updates of the variance so far.
   index variance_updates() const { return (void)storage_.tensors(), backend_.now(storage_.view()).count; }
   memory_use memory() const noexcept { return storage_.use(); }
+  /// Bytes of state and errors per parameter on one of n ranks. Beyond memory().fields it leaves out what rounding
+  /// up, gaps and chunks of unequal length add; masters of tensors given in 16 bits alone cost 4 more.
+  static constexpr double state_bytes(int ranks) noexcept {
+    return 4.0 * (fields::template count<home::worker> + fields::template count<home::replica>)+4.0 *
+           fields::template count<home::owner> / ranks;
+  }
   index bytes_sent() const noexcept { return link_.bytes_sent(); }
 
   /// The composition in words.

@@ -175,13 +175,13 @@ class sharded {
       std::function<void(index layer)> const& load = {})
       : link_(std::make_unique<Link>(std::move(link))) {
     ZOADAM_EXPECTS(!layers.empty(), "sharded(layers)", "the list is empty");
-    auto own = shard_options(settings);
+    auto const own = shard_options(settings);
     std::vector<tensor> mine;
     shards_.reserve(layers.size());
     for (std::vector<tensor>& layer : layers) {
       if (load) load(static_cast<index>(shards_.size()));
       std::vector<tensor> const list = layer;
-      shards_.emplace_back(std::move(layer), own, borrowed<Link>(*link_), make_backend());
+      shards_.emplace_back(std::move(layer), own, borrowed<Link>(*link_), make_backend(), messages_);
       add_chunk(list, shards_.back(), mine);
     }
     reduced_.resize(shards_.size());
@@ -254,7 +254,12 @@ class sharded {
   memory_use memory() const noexcept {
     memory_use all = optimizer_->memory();
     for (auto const& shard : shards_) all += shard.memory();
+    all.messages += messages_->bytes();
     return all;
+  }
+  /// As Optimizer::state_bytes(), for nodes of n ranks each.
+  static constexpr double state_bytes(int nodes, int ranks) noexcept {
+    return shard_type::state_bytes(ranks) + Optimizer::state_bytes(nodes) / ranks;
   }
   std::string name() const { return "sharded within a node: " + optimizer_->name(); }
 
@@ -312,6 +317,8 @@ class sharded {
   }
 
   std::unique_ptr<Link> link_;
+  std::shared_ptr<detail::shared_messages<backend_type>> messages_ =
+      std::make_shared<detail::shared_messages<backend_type>>();
   std::vector<shard_type> shards_;
   std::optional<Optimizer> optimizer_;
   std::vector<bool> reduced_, whole_;  // per layer

@@ -73,7 +73,9 @@ TEST_CASE_TEMPLATE("case 8: one rank: fields are what the composition declares",
                    fields_of<local_adam<single_transport, backend_type>, 3>,
                    fields_of<onebit_adam<single_transport, backend_type>, 4>,
                    fields_of<zero_one_adam<single_transport, backend_type>, 5>,
-                   fields_of<zero_one_adam_paper<single_transport, backend_type>, 6>) {
+                   fields_of<zero_one_adam_paper<single_transport, backend_type>, 6>,
+                   fields_of<zero_adam<single_transport, backend_type>, 2>,
+                   fields_of<zero_onebit_adam<single_transport, backend_type>, 4>) {
   using optimizer_type = typename Case::type;
   typename optimizer_type::options_type settings;
   if constexpr (requires { settings.state.freeze.step; }) settings.state.freeze.step = 1;
@@ -83,11 +85,27 @@ TEST_CASE_TEMPLATE("case 8: one rank: fields are what the composition declares",
     auto const taken = where.taken;
     optimizer_type o(mine.tensors(), settings, single_transport{}, std::move(where));
     CHECK(o.memory().fields == Case::count * field_bytes(4 * n));
+    static_assert(optimizer_type::state_bytes(1) == 4.0 * Case::count);
     CHECK(o.memory().total() == *taken);
     mine.gradient[0].assign(nth(n), 1.0f);
     for (int t = 0; t < 3; ++t) (void)o.step(0.1);
     CHECK(o.memory().total() == *taken);  // steps take nothing
   }
+}
+
+TEST_CASE_TEMPLATE("case 8: state_bytes() is what is allocated, on any number of ranks", Optimizer,
+                   zero_one_adam<thread_transport>, zero_onebit_adam<thread_transport>) {
+  constexpr int ranks = 4, count = Optimizer::fields::size;
+  constexpr index n = ranks * 3 * 2048;
+  static_assert(Optimizer::state_bytes(1) > Optimizer::state_bytes(ranks));
+  on_all_ranks(ranks, [&](thread_transport link) {
+    buffers mine({n}, {}, [](std::size_t) { return 0.0f; });
+    typename Optimizer::options_type settings;
+    if constexpr (requires { settings.state.freeze.step; }) settings.state.freeze.step = 1;
+    Optimizer const o(mine.tensors(), settings, std::move(link));
+    auto const bytes = static_cast<double>(o.memory().fields - count * memory_use::field_gap);
+    CHECK(bytes == Optimizer::state_bytes(ranks) * static_cast<double>(n));
+  });
 }
 
 TEST_CASE("case 8: nothing is kept for policies without state") {

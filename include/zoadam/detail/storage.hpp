@@ -12,6 +12,25 @@
 
 namespace zoadam::detail {
 
+/// Memory for the messages of several optimizers that take turns: as much as the largest exchange needs.
+template <class Backend>
+class shared_messages {
+ public:
+  /// Before anything was sent.
+  void reserve(Backend const& backend, index bytes) {
+    if (bytes <= bytes_) return;
+    memory_ = {};
+    memory_ = backend.allocate(bytes);
+    bytes_ = bytes;
+  }
+  std::byte* data() const noexcept { return memory_.data(); }
+  index bytes() const noexcept { return bytes_; }
+
+ private:
+  typename Backend::memory memory_;
+  index bytes_ = 0;
+};
+
 template <class StateFields, program Program, class Backend>
 class storage {
   using plans_type = plan_of<Program>;
@@ -21,7 +40,9 @@ class storage {
   /// Whether owners keep the parameters in float32.
   static constexpr bool has_master = zoadam::detail::view<fields>::has_master;
 
-  void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend) {
+  /// messages: where they lie, if not in this object's arena.
+  void plan(std::vector<tensor> tensors, index groups, int ranks, int me, Backend& backend,
+            std::shared_ptr<shared_messages<Backend>> messages) {
     layout_ = std::make_unique<layout>(std::move(tensors), groups);
     plans_ = std::make_unique<typename plans_type::plans const>(plans_type::make(*layout_, ranks));
     index const elements = layout_->elements();
@@ -36,7 +57,13 @@ class storage {
     index const progress_bytes = bytes_of(1, sizeof(progress));
     for_each_tag(typename fields::tags{}, [&](auto tag) { use_.fields += field_bytes(4 * size_[tag]); });
     for (index t : replicated_masters()) use_.masters += rounded(4 * (*layout_)[t].working.size());
-    use_.messages = 2 * rounded(traffic) + rounded(result);
+    index const message_bytes = 2 * rounded(traffic) + rounded(result);
+    if (messages) {
+      messages->reserve(backend, message_bytes);
+      shared_ = std::move(messages);
+    } else {
+      use_.messages = message_bytes;
+    }
     use_.workspace = rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
                      rounded(progress_bytes) + rounded(ranks);
     arena_ = backend.allocate(use_.total());
@@ -49,8 +76,9 @@ class storage {
     for (index t : replicated_masters()) {
       layout_->set_master(t, reinterpret_cast<float*>(take(4 * (*layout_)[t].working.size())));
     }
-    for (std::byte*& each : traffic_) each = take(traffic);
-    result_ = take(result);
+    own_messages_ = take(use_.messages);
+    traffic_[1] = rounded(traffic);
+    result_ = 2 * rounded(traffic);
     view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
     view_.group = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
     view_.numbers = reinterpret_cast<group_numbers*>(take(number_bytes));
@@ -87,7 +115,8 @@ class storage {
   };
   exchange_buffers next_exchange() noexcept {
     std::swap(traffic_[0], traffic_[1]);
-    return {traffic_[0], traffic_[1], result_};
+    std::byte* const base = shared_ ? shared_->data() : own_messages_;
+    return {base + traffic_[0], base + traffic_[1], base + result_};
   }
 
   template <class Tag>
@@ -145,11 +174,13 @@ class storage {
     for (index t = 0; t < tensors().size(); ++t) {
       tensor const& each = (*layout_)[t];
       index const at = layout_->first(t);
-      if (each.parameter.empty()) {
-        each.working.visit([&](auto const* half) { h += backend.hash(half, each.working.size(), at); });
-      } else {
-        h += backend.hash(each.parameter.data(), static_cast<index>(each.parameter.size()), at);
+      if constexpr (has_master) {
+        if (each.parameter.empty()) {
+          each.working.visit([&](auto const* half) { h += backend.hash(half, each.working.size(), at); });
+          continue;
+        }
       }
+      h += backend.hash(each.parameter.data(), static_cast<index>(each.parameter.size()), at);
     }
     return h;
   }
@@ -206,8 +237,9 @@ class storage {
   typename Backend::memory arena_;
   zoadam::detail::view<fields> view_;
   registers<index, typename fields::tags> size_;
-  std::byte* traffic_[2] = {};
-  std::byte* result_ = nullptr;
+  std::shared_ptr<shared_messages<Backend>> shared_;
+  std::byte* own_messages_ = nullptr;
+  index traffic_[2] = {}, result_ = 0;  // from the beginning of the messages
   int me_ = 0;
   memory_use use_;
 };
