@@ -176,8 +176,8 @@ TEST_CASE("flat shards, whole or on demand: the bits of Adam") {
       auto const load = [&](index layer) {
         for (std::size_t k = 0; k < size_of(layer); ++k) x[k] = start(first_of(layer) + k);
       };
-      sharded<adam<>, thread_transport, residence::on_demand> o(
-          std::move(list), settings_of<adam<>>(), std::move(link), {}, [] { return cpu_backend{}; }, load);
+      sharded<lone_adam<>, thread_transport, residence::on_demand> o(
+          std::move(list), settings_of<lone_adam<>>(), std::move(link), {}, [] { return cpu_backend{}; }, load);
       int wrong = 0;
       for (int t = 1; t <= steps; ++t) {
         flat const all = gradient_of(0, rank, ranks, t);
@@ -208,8 +208,8 @@ TEST_CASE("flat shards with parameters in 16 bits: they hold the rounded masters
     flat g(elements), exact(elements);
     for (std::size_t k = 0; k < elements; ++k) x[k] = to_half<bfloat16>(start(k));
     std::vector<std::vector<tensor>> list{{{"x", {}, {}, g, 0, x}}};
-    sharded<adam<>, thread_transport, residence::always, identity_quantizer, wire> o(std::move(list), {},
-                                                                                     std::move(link), {});
+    sharded<lone_adam<>, thread_transport, residence::always, identity_quantizer, wire> o(std::move(list), {},
+                                                                                          std::move(link), {});
     double error = 0;
     for (int t = 1; t <= 2; ++t) {
       flat const now = gradient_of(0, rank, 2, t);
@@ -270,7 +270,7 @@ TEST_CASE("sharded: parameters that the user has changed") {
 TEST_CASE("sharded: bad calls change nothing and name the argument") {
   on_all_ranks(2, [&](thread_transport link) {
     parts mine;
-    sharded<adam<>, thread_transport> o(mine.tensors(), {}, std::move(link), {});
+    sharded<lone_adam<>, thread_transport> o(mine.tensors(), {}, std::move(link), {});
     flat const before = mine.x;
     auto const refused = [&](auto const& call, char const* what) {
       ending const e = ending_of(call);
@@ -286,7 +286,7 @@ TEST_CASE("sharded: bad calls change nothing and name the argument") {
     refused([&] { (void)o.step(2e-2); }, "lr");
     (void)o.step(1e-2);
     CHECK(o.steps() == 1);
-    refused([&] { (void)sharded<adam<>, single_transport>({}, {}, {}, {}); }, "layers");
+    refused([&] { (void)sharded<lone_adam<>, single_transport>({}, {}, {}, {}); }, "layers");
   });
 }
 

@@ -143,7 +143,7 @@ class optimizer {
       } else {
         enqueue();
       }
-      if (closing_) window_.close();
+      if (closing_ || !detail::has_window<program_type>) window_.close();
     });
     return report();
   }

@@ -2,6 +2,8 @@
 // Local Adam, against Adam on each worker with averaged parameters.
 #include "zoadam/state/local_adam.hpp"
 
+#include <limits>
+
 #include "suite/oracle.hpp"
 #include "zoadam/quantizer/cast.hpp"
 
@@ -54,6 +56,24 @@ TEST_CASE("local_adam: parameters in 16 bits on the wire: replicas still agree")
   double error = 0;
   for (std::size_t k = 0; k < a[0].size(); ++k) error = std::max(error, std::abs(double(a[0][k]) - double(b[0][k])));
   CHECK(error < 1e-3);
+}
+
+TEST_CASE("lone_adam: the bits of Adam on one worker, without messages, nothing open after a step") {
+  using lone = lone_adam<>;
+  job<lone> run;
+  job<adam<>> whole;
+  run.sizes = whole.sizes = {100, 0, 2500};
+  run.settings.weight_decay = whole.settings.weight_decay = 0.1;
+  run.adjust = whole.adjust = [](int step, flat& g) {
+    if (step == 5) g[3] = std::numeric_limits<float>::infinity();
+  };
+  run.after = [](int step, lone& o, step_report const& r, buffers&) {
+    CHECK(!r.exchanged);
+    CHECK(r.skipped_here == (step == 5));
+    CHECK(o.local_steps() == 0);
+    CHECK(o.memory().messages == 0);
+  };
+  CHECK(same_bits(run.run()[0], whole.run()[0]));
 }
 
 }  // namespace

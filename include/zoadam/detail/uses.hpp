@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which fields the passes of a program may use.
+// Which fields the passes of a program use, and whether workers ever agree.
 #pragma once
 
 #include <tuple>
@@ -33,5 +33,15 @@ inline constexpr bool passes_stay_within = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
     (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, tags<>> && ...);
+
+template <class Stage>
+inline constexpr bool closes_window = false;
+template <class What, class When, class Up, class Down>
+inline constexpr bool closes_window<exchange<What, When, Up, Down>> = What::closes_window;
+/// Whether a program has an exchange that makes workers agree; without one, steps leave nothing open.
+template <class Program>
+inline constexpr bool has_window = false;
+template <class... Stages>
+inline constexpr bool has_window<std::tuple<Stages...>> = (closes_window<Stages> || ...);
 
 }  // namespace zoadam::detail

@@ -69,4 +69,24 @@ struct local_adam_state {
 };
 static_assert(state<local_adam_state>);
 
+/// Adam on one worker that has no peers, or whose peers come in elsewhere, as in a shard: no exchange, no messages,
+/// the bits of adam_state.
+struct lone_adam_state {
+  using fields = zoadam::fields<field<at::momentum_t, home::worker>, field<at::variance_t, home::worker>>;
+  using agreed = at::parameter_t;
+
+  constexpr void start(clock&) const noexcept {}
+
+  template <class Quantizer, class Sync>
+  constexpr auto program(Quantizer, Sync) const {
+    return std::tuple(pass<local_variance>{}, pass<local_momentum>{}, pass<corrected_step>{});
+  }
+
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("lone_adam");
+  }
+};
+static_assert(state<lone_adam_state>);
+
 }  // namespace zoadam
