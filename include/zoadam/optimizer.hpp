@@ -434,7 +434,8 @@ class optimizer {
     int const me = link_.rank();
 
     auto const [outbox, inbox, result] = storage_.next_exchange();
-    message_header const header = make_header(I);
+    message_header header = make_header(I);
+    if constexpr (what::closes_window) header.flags |= message_header::closes_window;
     detail::outgoing<up_type, what::carries_gradient> out{&p.up, outbox, nullptr};
     if constexpr (detail::needs_carry<up_type>) out.carry = view.field[at::worker_error_t<what>{}];
     backend_.template run<typename Segment::template into<Form>>(view, in, out);

@@ -111,10 +111,12 @@ struct [[nodiscard]] step_report {
   bool variance_updated = false;  ///< this step changed the variance
   bool skipped_here = false;      ///< this worker's gradient was bad and counted as missing
   int skipped_workers = 0;        ///< how many workers' were, known on steps with an exchange of any kind
-  double gradient_norm = 0;       ///< of this worker's scaled gradient before clipping; 0 if not computed
-  index waiting = 0;              ///< elements with a momentum and no variance; known on exchanges
-  index bytes_sent = 0;           ///< to other ranks, as the transport counted
-  index payload_bytes = 0;        ///< encoded size of what this worker had to say, headers excluded
+  /// How many workers' gradients were bad at this step or another one since the last exchange; known on exchanges.
+  int skipped_since = 0;
+  double gradient_norm = 0;  ///< of this worker's scaled gradient before clipping; 0 if not computed
+  index waiting = 0;         ///< elements with a momentum and no variance; known on exchanges
+  index bytes_sent = 0;      ///< to other ranks, as the transport counted
+  index payload_bytes = 0;   ///< encoded size of what this worker had to say, headers excluded
 };
 
 namespace detail {
@@ -123,6 +125,7 @@ inline step_report complete(step_report r, progress const& now) noexcept {
   r.variance_updated = now.updated != 0;
   r.skipped_here = now.bad != 0;
   r.skipped_workers = now.skipped;
+  r.skipped_since = now.skipped_since;
   r.gradient_norm = now.gradient_norm;
   r.waiting = now.waiting;
   return r;

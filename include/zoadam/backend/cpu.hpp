@@ -80,11 +80,12 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
   void read_headers_up(View const& view, message_header const& mine, Cut const& cut, int me,
                        std::byte const* messages) {
     index const stride = offset(cut, me + 1) - offset(cut, me);
-    view.now->contributions = view.now->skipped = 0;
+    detail::begin_headers_up(*view.now);
     for (int i = 0; i < cut.ranks(); ++i) {
       message_header const theirs = detail::read_header(messages + i * stride);
       detail::expect_same(detail::take_header_up(*view.now, view.contributes[i], theirs, mine), i);
     }
+    detail::end_headers_up(*view.now, mine);
   }
   template <class View>
   void write_header_down(View const& view, message_header const& mine, std::byte* message) noexcept {

@@ -73,10 +73,11 @@ __device__ inline void note(progress& now, header_field what, int rank) {
 template <int = 0>
 __global__ void read_headers_up_kernel(progress* now, unsigned char* contributes, message_header mine, int ranks,
                                        index stride, std::byte const* messages) {
-  now->contributions = now->skipped = 0;
+  begin_headers_up(*now);
   for (int i = 0; i < ranks; ++i) {
     note(*now, take_header_up(*now, contributes[i], load_header(messages + i * stride), mine), i);
   }
+  end_headers_up(*now, mine);
 }
 template <int = 0>
 __global__ void read_headers_down_kernel(progress* now, message_header mine, index const* offsets, int ranks,

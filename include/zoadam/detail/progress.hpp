@@ -36,6 +36,8 @@ struct progress {
   std::int32_t updated = 0;        ///< this step changed the variance
   std::int32_t contributions = 0;  ///< workers that the last mean is over
   std::int32_t skipped = 0;        ///< workers with a bad gradient
+  std::int32_t bad_since = 0;  ///< this worker's gradient has been bad since the last exchange that closes a window
+  std::int32_t skipped_since = 0;  ///< workers whose gradient has been
   std::int32_t defect = 0;         ///< devices: the header_field that differed, and whose; nothing runs after that
   std::int32_t defect_rank = 0;
 };
@@ -47,12 +49,13 @@ ZOADAM_INLINE void begin_step(progress& p, double gradient_scale) noexcept {
   p.gradient_scale = gradient_scale;
   p.gradient_norm = 0;
   p.waiting = 0;
-  p.bad = p.updated = p.contributions = p.skipped = 0;
+  p.bad = p.updated = p.contributions = p.skipped = p.skipped_since = 0;
 }
 
 /// After the pass over the gradients: `squares` is the sum of the scaled gradient's squares.
 ZOADAM_INLINE void judge_gradient(progress& p, bool bad, double squares, double max_norm) noexcept {
   p.bad = bad;
+  if (bad) p.bad_since = 1;
   if (bad) return;
   f64 const norm = sqrt(f64(squares));
   p.gradient_norm = norm.v;
@@ -101,6 +104,7 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
 ZOADAM_INLINE message_header header_up(message_header h, progress const& p, bool carries_gradient) noexcept {
   h.contributions = carries_gradient && p.bad ? 0 : 1;
   if (p.bad) h.flags |= message_header::skipped;
+  if (p.bad_since) h.flags |= message_header::skipped_since;
   return h;
 }
 ZOADAM_INLINE message_header header_down(message_header h, progress const& p) noexcept {
@@ -115,7 +119,8 @@ enum class header_field : std::int32_t { none, version, composition, stage, step
 ZOADAM_INLINE header_field compare_headers(message_header const& theirs, message_header const& mine) noexcept {
   if (theirs.version != mine.version) return header_field::version;
   if (theirs.composition != mine.composition) return header_field::composition;
-  if ((theirs.flags ^ mine.flags) & ~message_header::skipped) return header_field::stage;
+  if ((theirs.flags ^ mine.flags) & ~(message_header::skipped | message_header::skipped_since))
+    return header_field::stage;
   if (theirs.step != mine.step) return header_field::step;
   if (__builtin_bit_cast(std::uint64_t, theirs.gamma) != __builtin_bit_cast(std::uint64_t, mine.gamma)) {
     return header_field::gamma;
@@ -124,6 +129,11 @@ ZOADAM_INLINE header_field compare_headers(message_header const& theirs, message
   return header_field::none;
 }
 
+/// Before and after the headers of the ranks' messages up.
+ZOADAM_INLINE void begin_headers_up(progress& p) noexcept { p.contributions = p.skipped = 0; }
+ZOADAM_INLINE void end_headers_up(progress& p, message_header const& mine) noexcept {
+  if (mine.flags & message_header::closes_window) p.bad_since = 0;
+}
 /// Takes in the header of `rank`'s message up.
 ZOADAM_INLINE header_field take_header_up(progress& p, unsigned char& contributes, message_header const& theirs,
                                           message_header const& mine) noexcept {
@@ -132,6 +142,9 @@ ZOADAM_INLINE header_field take_header_up(progress& p, unsigned char& contribute
   contributes = theirs.contributions != 0;
   p.contributions += contributes;
   p.skipped += (theirs.flags & message_header::skipped) != 0;
+  if (mine.flags & message_header::closes_window) {
+    p.skipped_since += (theirs.flags & message_header::skipped_since) != 0;
+  }
   return header_field::none;
 }
 ZOADAM_INLINE header_field check_header_down(progress const& p, message_header const& theirs,
