@@ -14,7 +14,7 @@
 
 #include "gpt.hpp"
 #include "ranks.hpp"
-#include "schedule.hpp"
+#include "zoadam/schedule.hpp"
 
 namespace example {
 
@@ -33,9 +33,13 @@ struct settings {
   index sync_max = 16, sync_interval = 4;
   std::optional<index> kappa, variance_stop;  // default: the optimizer's own
 
-  [[nodiscard]] learning_rate rate() const {
-    decay const shape = schedule == "cosine" ? decay::cosine : schedule == "linear" ? decay::linear : decay::constant;
-    return {lr, min_lr, warmup, steps, shape};
+  /// The learning rate of step 1, 2, ..., steps.
+  [[nodiscard]] double rate(index step) const {
+    index const falling = std::max<index>(steps - warmup, 0);
+    double left = 1;
+    if (schedule == "cosine") left = zoadam::cosine_decay(step - warmup, falling);
+    if (schedule == "linear") left = zoadam::polynomial_decay(step - warmup, falling);
+    return zoadam::linear_warmup(step, warmup) * (min_lr + (lr - min_lr) * left);
   }
 
   void resolve() {

@@ -11,8 +11,9 @@
 
 namespace {
 
-std::vector<std::string> const optimizers = {"adam", "onebit_adam", "zero_one_adam", "zero_one_adam_paper",
-                                             "local_adam"};
+std::vector<std::string> const optimizers = {"adam",       "onebit_adam", "zero_one_adam", "zero_one_adam_paper",
+                                             "local_adam", "sgd",         "momentum_sgd",  "nesterov_sgd",
+                                             "adagrad",    "rmsprop",     "nadam",         "amsgrad"};
 
 /// The one place where a name becomes a type: everything below it is compiled for that optimizer.
 template <class Transport>
@@ -25,6 +26,13 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
     return train<zoadam::zero_one_adam_paper<Transport>>(s, text, std::move(link));
   }
   if (s.optimizer == "local_adam") return train<zoadam::local_adam<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "sgd") return train<zoadam::sgd<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "momentum_sgd") return train<zoadam::momentum_sgd<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "nesterov_sgd") return train<zoadam::nesterov_sgd<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "adagrad") return train<zoadam::adagrad<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "rmsprop") return train<zoadam::rmsprop<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "nadam") return train<zoadam::nadam<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "amsgrad") return train<zoadam::amsgrad<Transport>>(s, text, std::move(link));
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 

@@ -19,9 +19,9 @@
 #include "idx.hpp"
 #include "mlp_cuda.cuh"
 #include "ranks.hpp"
-#include "schedule.hpp"
 #include "zoadam/aliases.hpp"
 #include "zoadam/backend/cuda.cuh"
+#include "zoadam/schedule.hpp"
 #include "zoadam/transport/cuda_thread.hpp"
 
 #ifdef ZOADAM_EXAMPLE_MPI
@@ -102,7 +102,7 @@ totals train(settings const& s, example::labelled_images const& training, exampl
     options.sync.period = std::max(1, all_steps * 3 / 20);
     options.sync.longest = 16;
   }
-  example::learning_rate const rate{s.lr, s.lr / 10, std::max(1, all_steps / 20), all_steps};
+  int const warmup = std::max(1, all_steps / 20);
   Optimizer optimizer(model.tensors(), options, std::move(link), zoadam::cuda_backend(stream));
 
   totals result;
@@ -121,7 +121,9 @@ totals train(settings const& s, example::labelled_images const& training, exampl
     for (int i = 0; i < steps; ++i) {
       int const* const mine = device_order.data() + (i * ranks + rank) * s.batch;
       model.score_and_gradients(images, mine, s.batch, sums.data() + 2 * i);
-      result.count(optimizer.step(rate.at(epoch * steps + i + 1)).known());
+      int const step = epoch * steps + i + 1;
+      double const left = 0.1 + 0.9 * zoadam::cosine_decay(step - warmup, all_steps - warmup);
+      result.count(optimizer.step(s.lr * zoadam::linear_warmup(step, warmup) * left).known());
     }
     std::vector<float> const found = sums.get(stream);
     result.loss = 0;

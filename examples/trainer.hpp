@@ -30,6 +30,8 @@ inline void configure(zoadam::fixed_interval& sync, settings const& s) { sync.in
 
 inline void configure(zoadam::adam_state&, settings const&) {}
 inline void configure(zoadam::local_adam_state&, settings const&) {}
+template <class... Parts>
+void configure(zoadam::gradient_program<Parts...>&, settings const&) {}  // SGD and its like
 inline void configure(zoadam::onebit_adam_state<>& state, settings const& s) { state.freeze.step = s.freeze_step; }
 template <class... Choices>
 void configure(zoadam::frozen_variance_state<Choices...>& state, settings const& s) {
@@ -79,7 +81,6 @@ rank_result<rank_totals> train(settings const& s, corpus const& text, Transport 
   gpt<float> model(s.model, s.batch, s.seed);
   window_batch data(text.training, s.model.context);
   judge validation(text.validation, s.model, s.batch);
-  learning_rate const rate = s.rate();
   Optimizer optimizer(tensors_of(model), options_from<Optimizer>(s), std::move(link));
 
   rank_result<rank_totals> result;
@@ -104,7 +105,7 @@ rank_result<rank_totals> train(settings const& s, corpus const& text, Transport 
   for (index step = 1; step <= s.steps; ++step) {
     data.draw(s.seed, step, rank, s.batch);
     double const loss = model.loss_and_gradient(data.tokens(), data.targets());
-    count(optimizer.step(rate.at(step)));
+    count(optimizer.step(s.rate(step)));
     result.series.push_back(static_cast<float>(loss));
 
     recent_loss = step == 1 ? loss : recent_loss + (loss - recent_loss) / 20;

@@ -196,6 +196,13 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
         "error_feedback sign l1 block(2048) every_step onebit_adam freeze_at(7)");
   CHECK(name(std::type_identity<adam<>>{}) == "identity every_step adam");
   CHECK(name(std::type_identity<local_adam<>>{}) == "identity fixed_interval(4, 0) local_adam");
+  CHECK(name(std::type_identity<sgd<>>{}) == "identity every_step sgd");
+  CHECK(name(std::type_identity<momentum_sgd<>>{}) == "identity every_step momentum");
+  CHECK(name(std::type_identity<nesterov_sgd<>>{}) == "identity every_step nesterov");
+  CHECK(name(std::type_identity<adagrad<>>{}) == "identity every_step adagrad");
+  CHECK(name(std::type_identity<rmsprop<>>{}) == "identity every_step rmsprop");
+  CHECK(name(std::type_identity<nadam<>>{}) == "identity every_step nadam(0.004, 0.999837)");
+  CHECK(name(std::type_identity<amsgrad<>>{}) == "identity every_step amsgrad");
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/quantizer/sign.hpp"
 #include "zoadam/state/adam.hpp"
+#include "zoadam/state/adaptive.hpp"
 #include "zoadam/state/frozen_variance.hpp"
 #include "zoadam/state/local_adam.hpp"
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
+#include "zoadam/state/sgd.hpp"
 #include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
@@ -58,5 +60,23 @@ using lone_adam = optimizer<identity_quantizer, every_step, lone_adam_state, Bac
 /// Adam on each worker with averaged parameters.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
 using local_adam = optimizer<identity_quantizer, Sync, local_adam_state, Backend, Transport>;
+
+// The plain family: full precision on the wire at every step, the same state on every worker; see state/sgd.hpp and
+// state/adaptive.hpp. options.beta1 is the momentum of the second and third.
+
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using sgd = optimizer<identity_quantizer, every_step, sgd_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using momentum_sgd = optimizer<identity_quantizer, every_step, momentum_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using nesterov_sgd = optimizer<identity_quantizer, every_step, nesterov_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using adagrad = optimizer<identity_quantizer, every_step, adagrad_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using rmsprop = optimizer<identity_quantizer, every_step, rmsprop_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using nadam = optimizer<identity_quantizer, every_step, nadam_state, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using amsgrad = optimizer<identity_quantizer, every_step, amsgrad_state, Backend, Transport>;
 
 }  // namespace zoadam

@@ -259,6 +259,9 @@ void run_all(int steps) {
   using plain = adam<rank_transport>;
   report<plain>("adam", with<plain>([](auto& o) { o.epsilon_inside = true; }), steps);
 
+  using ahead = nadam<rank_transport>;
+  report<ahead>("nadam", with<ahead>([](auto& o) { o.beta2 = 0.95; }), steps);
+
   using averaged = local_adam<rank_transport>;
   report<averaged>("local_adam", with<averaged>([](auto& o) { o.sync = {3, 5}; }), steps);
 

@@ -96,3 +96,18 @@ TEST_CASE("the curve has a row per evaluation and one for the last step") {
   CHECK(text.find("\n60,") != std::string::npos);
   CHECK(std::count(text.begin(), text.end(), '\n') == 4);
 }
+
+TEST_CASE("learning rates: warm-up, decay to the lowest, and nothing but warm-up") {
+  example::settings s;
+  s.lr = 0.8, s.min_lr = 0.2, s.warmup = 4, s.steps = 20;
+  for (char const* schedule : {"cosine", "linear", "constant"}) {
+    s.schedule = schedule;
+    CHECK(s.rate(1) == doctest::Approx(0.2));
+    CHECK(s.rate(4) == doctest::Approx(0.8));
+    CHECK(s.rate(12) == doctest::Approx(s.schedule == "constant" ? 0.8 : 0.5));
+    CHECK(s.rate(20) == doctest::Approx(s.schedule == "constant" ? 0.8 : 0.2));
+  }
+  s.schedule = "cosine";
+  s.steps = 3;
+  CHECK(s.rate(3) == doctest::Approx(0.6));
+}

@@ -84,6 +84,9 @@ struct exchange_form {
   /// active ones.
   using rewrites = tags<>;
   using rewrites_active = tags<>;
+  /// The formula of a pass in place of receive() where nobody contributed, void: there is none. It uses none but
+  /// values that receive() reads, and sets none but those that it sets.
+  using otherwise = void;
 
   template <class Registers, class Lane, class Coefficients>
   ZOADAM_INLINE static Lane own(Registers&, Lane mean, Coefficients const&) noexcept {

@@ -14,6 +14,7 @@ namespace zoadam::detail {
 /// Hyper-parameters that coefficients are made of.
 struct hyper_numbers {
   double beta1, beta2;
+  double warming;   ///< mu_k = beta1 (1 - warming^k / 2) in place of beta1; 0: mu_k = beta1
   double max_norm;  ///< 0: no clipping
   float epsilon, epsilon_inside;
   float limit, unlimited;
@@ -28,7 +29,8 @@ struct group_numbers {
 
 struct progress {
   index count = 0;                 ///< k: updates of the variance
-  double power1 = 1, power2 = 1;   ///< beta1^k, beta2^k
+  double power1 = 1, power2 = 1;   ///< mu_1 ... mu_k (beta1^k unless it warms up), beta2^k
+  double warmth = 1;               ///< warming^k
   double gradient_scale = 1;       ///< clipping included
   double gradient_norm = 0;        ///< of the scaled gradient before clipping; 0 if not computed
   index waiting = 0;               ///< elements with a momentum and no variance
@@ -62,10 +64,16 @@ ZOADAM_INLINE void judge_gradient(progress& p, bool bad, double squares, double 
   if (max_norm > 0 && norm.v > max_norm) p.gradient_scale = (f64(p.gradient_scale) * f64(max_norm) / norm).v;
 }
 
+/// mu, given warming^k
+ZOADAM_INLINE f64 warmed_beta1(hyper_numbers const& h, f64 warmth) noexcept {
+  return f64(h.beta1) * (f64(1.0) - f64(0.5) * warmth);
+}
+
 ZOADAM_INLINE void advance_moments(progress& p, hyper_numbers const& h, advance when) noexcept {
   if (when == advance::never || (when == advance::unless_bad ? p.bad != 0 : p.contributions == 0)) return;
   ++p.count;
-  p.power1 = (f64(p.power1) * f64(h.beta1)).v;
+  p.warmth = (f64(p.warmth) * f64(h.warming)).v;
+  p.power1 = (f64(p.power1) * warmed_beta1(h, f64(p.warmth))).v;
   p.power2 = (f64(p.power2) * f64(h.beta2)).v;
   p.updated = 1;
 }
@@ -87,6 +95,9 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.own_one_minus_beta2 = p.bad ? 0.0f : k.one_minus_beta2;
   k.correction1 = p.count > 0 ? (one / (one - f64(p.power1))).to_float() : 1.0f;
   k.correction2 = p.count > 0 && h.corrects_bias ? (one / (one - f64(p.power2))).to_float() : 1.0f;
+  f64 const momentum = warmed_beta1(h, f64(p.warmth)), next = warmed_beta1(h, f64(p.warmth) * f64(h.warming));
+  k.ahead_gradient = p.count > 0 ? ((one - momentum) / (one - f64(p.power1))).to_float() : 1.0f;
+  k.ahead_momentum = (next / (one - f64(p.power1) * next)).to_float();
   k.epsilon_inside = h.epsilon_inside;
   k.epsilon = h.epsilon;
   k.weight_decay = g.weight_decay;

@@ -18,6 +18,7 @@ struct nothing {
   using receive_writes = tags<>;
   using rewrites = tags<>;
   using rewrites_active = tags<>;
+  using otherwise = void;
 };
 
 template <class Loads, class Writes, class... Formulas>
@@ -53,7 +54,9 @@ struct segment {
   using then = segment<Receive, Send, Formulas..., Formula>;
   template <class Form>
   using into = segment<Receive, Form, Formulas...>;
-  using without_receive = segment<nothing, Send, Formulas...>;
+  using without_receive =
+      std::conditional_t<std::is_void_v<typename Receive::otherwise>, segment<nothing, Send, Formulas...>,
+                         segment<nothing, Send, typename Receive::otherwise, Formulas...>>;
   using without_send = segment<Receive, nothing, Formulas...>;
 
   template <class Registers, class Coefficients>

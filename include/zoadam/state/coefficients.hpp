@@ -20,6 +20,8 @@ struct coefficients {
   T own_one_minus_beta2;
   T correction1;     ///< 1 / (1 - beta1^k); 1 for k = 0
   T correction2;     ///< 1 / (1 - beta2^k); 1 for k = 0 or without bias correction
+  T ahead_gradient;  ///< of a step that looks one update ahead, k at least 1: (1 - mu_k) / (1 - mu_1 ... mu_k),
+  T ahead_momentum;  ///< and mu_(k + 1) / (1 - mu_1 ... mu_(k + 1)); mu_k: beta1 as of update k
   T epsilon_inside;  ///< under the root; 0 unless asked for
   T epsilon;         ///< beside the root; 0 if it is under it
   T weight_decay;
@@ -43,6 +45,8 @@ struct coefficients {
             U(own_one_minus_beta2),
             U(correction1),
             U(correction2),
+            U(ahead_gradient),
+            U(ahead_momentum),
             U(epsilon_inside),
             U(epsilon),
             U(weight_decay),

@@ -24,6 +24,9 @@ struct momentum_t {
 struct variance_t {
   static constexpr char const* name = "variance";
 };
+struct mean_square_t {
+  static constexpr char const* name = "mean_square";
+};
 struct anchor_t {
   static constexpr char const* name = "anchor";
 };
@@ -48,6 +51,7 @@ inline constexpr gradient_t gradient;
 inline constexpr parameter_t parameter;
 inline constexpr momentum_t momentum;
 inline constexpr variance_t variance;
+inline constexpr mean_square_t mean_square;
 inline constexpr anchor_t anchor;
 inline constexpr momentum_sum_t momentum_sum;
 inline constexpr master_t master;

@@ -46,16 +46,23 @@ struct shard_form : exchange_form {
   template <class Registers, class Lane, class Coefficients>
   ZOADAM_INLINE static Lane own(Registers& r, Lane mean, Coefficients const& k) noexcept {
     Form::receive(r, mean, k);
-    return missing(r, k);
+    return stepped(r, k);
   }
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static auto missing(Registers& r, Coefficients const& k) noexcept {
-    (Steps::run(r, k), ...);
-    return r[at::parameter];
+    if constexpr (!std::is_void_v<typename Form::otherwise>) Form::otherwise::run(r, k);
+    return stepped(r, k);
   }
   template <class Registers, class Lane, class Coefficients>
   ZOADAM_INLINE static void receive(Registers& r, Lane value, Coefficients const&) noexcept {
     r[at::parameter] = value;
+  }
+
+ private:
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static auto stepped(Registers& r, Coefficients const& k) noexcept {
+    (Steps::run(r, k), ...);
+    return r[at::parameter];
   }
 };
 

@@ -12,11 +12,12 @@ using namespace suite;
 using zoadam::index;
 
 using flat_adam = threaded<identity_quantizer, every_step, zero_shard<>>;
+using flat_nadam = threaded<identity_quantizer, every_step, zero_shard<nadam_state>>;
 using flat_half = threaded<cast_quantizer<bfloat16>, every_step, zero_shard<adam_state, cast_quantizer<bfloat16>>>;
 template <class Groups>
 using flat_sign = threaded<sign_with_feedback<Groups>, every_step, zero_shard<onebit_adam_state<>>>;
 
-TEST_CASE_TEMPLATE("flat shards", Optimizer, flat_adam, flat_sign<block<64>>, flat_sign<per_tensor>) {
+TEST_CASE_TEMPLATE("flat shards", Optimizer, flat_adam, flat_nadam, flat_sign<block<64>>, flat_sign<per_tensor>) {
   compare_many<Optimizer>();
 }
 

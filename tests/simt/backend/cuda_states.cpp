@@ -23,6 +23,15 @@ TEST_CASE_TEMPLATE("states", Optimizer, settling, published_onebit, published_ze
   compare_many<Optimizer>({300, 0, 1, 33, 129}, 18);
 }
 
+TEST_CASE_TEMPLATE("the plain family", Optimizer, sgd<>, momentum_sgd<>, nesterov_sgd<>, adagrad<>, rmsprop<>,
+                   nadam<>, amsgrad<>, threaded<cast_quantizer<bfloat16>, fixed_interval, local_momentum_state>,
+                   threaded<sign_with_feedback<block<64>>, every_step, ef_momentum_state<>>) {
+  pair_job<Optimizer> job;
+  job.sizes = {300, 0, 33, 129};
+  job.steps = 12;  // at the tenth nobody has a gradient
+  compare_with_cpu(job);
+}
+
 TEST_CASE_TEMPLATE("more parameter groups than one launch carries", Optimizer, half_variance,
                    threaded<sign_with_feedback<whole>, local_steps, frozen_variance_state<>>) {
   pair_job<Optimizer> job;
