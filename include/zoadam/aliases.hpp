@@ -11,6 +11,8 @@
 #include "zoadam/quantizer/sign.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/frozen_variance.hpp"
+#include "zoadam/state/lamb.hpp"
+#include "zoadam/state/lars.hpp"
 #include "zoadam/state/local_adam.hpp"
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
@@ -40,6 +42,14 @@ using onebit_adam = optimizer<error_feedback<sign_quantizer<>>, every_step, oneb
 /// Adam with decoupled weight decay (AdamW), both bias corrections, full precision on the wire.
 template <transport Transport = single_transport, backend Backend = cpu_backend>
 using adam = optimizer<identity_quantizer, every_step, adam_state, Backend, Transport>;
+
+/// LAMB: Adam's step scaled on each tensor, full precision on the wire.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using lamb = optimizer<identity_quantizer, every_step, lamb_state, Backend, Transport>;
+
+/// LARS: momentum scaled on each tensor, full precision on the wire; options.beta1 is the momentum.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using lars = optimizer<identity_quantizer, every_step, lars_state, Backend, Transport>;
 
 /// Adam on each worker with averaged parameters.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// LARS against optax.
+#include "zoadam/state/lars.hpp"
+
+#include "suite/layerwise.hpp"
+
+namespace {
+
+using namespace zoadam;
+using namespace suite;
+using zoadam::index;
+
+TEST_CASE("lars: optax, with and without weight decay") {
+  for (int const decay : {0, 1}) {
+    CAPTURE(decay);
+    compare_with_peer<threaded<identity_quantizer, every_step, lars_state>>("lars", decay);
+  }
+}
+
+}  // namespace
