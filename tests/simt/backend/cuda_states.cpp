@@ -23,6 +23,13 @@ TEST_CASE_TEMPLATE("states", Optimizer, settling, published_onebit, published_ze
   compare_many<Optimizer>({300, 0, 1, 33, 129}, 18);
 }
 
+TEST_CASE_TEMPLATE("reductions per tensor", Optimizer, lamb<>, lars<>) {
+  compare_many<Optimizer>({300, 0, 1, 33, 129}, 8);
+  pair_job<Optimizer> job;  // tensors of several blocks
+  job.steps = 6;
+  compare_with_cpu(job);
+}
+
 TEST_CASE_TEMPLATE("more parameter groups than one launch carries", Optimizer, half_variance,
                    threaded<sign_with_feedback<whole>, local_steps, frozen_variance_state<>>) {
   pair_job<Optimizer> job;
