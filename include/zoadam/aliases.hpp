@@ -16,6 +16,7 @@
 #include "zoadam/state/local_adam.hpp"
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
+#include "zoadam/state/onebit_lamb.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
 #include "zoadam/transport/single.hpp"
@@ -46,6 +47,10 @@ using adam = optimizer<identity_quantizer, every_step, adam_state, Backend, Tran
 /// LAMB: Adam's step scaled on each tensor, full precision on the wire.
 template <transport Transport = single_transport, backend Backend = cpu_backend>
 using lamb = optimizer<identity_quantizer, every_step, lamb_state, Backend, Transport>;
+
+/// 1-bit LAMB; options.state.freeze.step is the last exact step and must be set.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using onebit_lamb = optimizer<error_feedback<sign_quantizer<>>, every_step, onebit_lamb_state, Backend, Transport>;
 
 /// LARS: momentum scaled on each tensor, full precision on the wire; options.beta1 is the momentum.
 template <transport Transport = single_transport, backend Backend = cpu_backend>

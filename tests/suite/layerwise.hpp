@@ -1,11 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a composition on the tape of tests/reference/layerwise.py and compares it with what the peer computed.
+// Optimizers whose steps are scaled on each tensor, against the plain references, and on the tape of
+// tests/reference/layerwise.py against what the peer computed.
 #pragma once
 
 #include "conformance/safetensors.hpp"
-#include "suite/job.hpp"
+#include "reference/layerwise.hpp"
+#include "suite/oracle.hpp"
 
 namespace suite {
+
+template <class Optimizer>
+reference::lamb_options lamb_options_of(job<Optimizer> const& run) {
+  reference::lamb_options o;
+  copy_options(run, o);
+  if constexpr (requires { run.settings.state.freeze; }) {
+    auto const& ratios = run.settings.state.ratios;
+    o.freeze = run.settings.state.freeze.step;
+    o.least = ratios.least;
+    o.most = ratios.most;
+    o.beta = ratios.beta;
+    o.least_factor = ratios.least_factor;
+    o.most_factor = ratios.most_factor;
+    o.factor_step = ratios.factor_step;
+  } else {
+    o.least = run.settings.state.min_ratio;
+    if (run.settings.state.max_ratio > 0) o.most = run.settings.state.max_ratio;
+  }
+  return o;
+}
+
+/// LAMB and 1-bit LAMB.
+inline auto expect_lamb() {
+  return []<class Optimizer>(job<Optimizer> const& run, std::vector<std::vector<expectation>>& expected) {
+    reference::lamb<double> r(shape_of(run), lamb_options_of(run), start_of(run));
+    for (int t = 1; t <= run.steps; ++t) {
+      r.step(gradients_of(run, t), run.rate(t));
+      expected.push_back(std::vector<expectation>(nth(run.ranks), {r.x, r.m, r.second.v}));
+    }
+    return std::min(1.0, r.mean.margin);
+  };
+}
 
 /// Parameters and momentum within 1e-5 of the largest value of the peer's.
 template <class Optimizer>

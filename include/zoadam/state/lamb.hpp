@@ -27,6 +27,11 @@ struct corrected_direction {
     auto const step = (r[at::momentum] * k.correction1) / formula::denominator(r, k);
     return select(formula::active(r), step, lane(0.0f));
   }
+  /// `value` where the element counts, else 0.
+  template <class Registers, class Lane>
+  ZOADAM_INLINE static Lane counted(Registers const& r, Lane value) noexcept {
+    return select(formula::active(r), value, Lane(0.0f));
+  }
 };
 
 /// trust ratio = |x| / |u| of each tensor with u = Direction + weight_decay x; 1 where either norm is 0, else
