@@ -9,6 +9,13 @@ namespace zoadam {
 
 namespace formula {
 
+/// x^2, magnitudes beyond 2^56 counting as 2^56, so that no sum of squares overflows.
+template <class Lane>
+ZOADAM_INLINE Lane bounded_square(Lane x) noexcept {
+  Lane const magnitude = min(abs(x), Lane(0x1p56f));
+  return magnitude * magnitude;
+}
+
 /// Ratio of two norms whose squares are given; 1 where either is zero.
 ZOADAM_INLINE f64 norm_ratio(f64 numerator, f64 denominator) noexcept {
   if (!(numerator.v > 0 && denominator.v > 0)) return f64(1.0);
@@ -51,14 +58,14 @@ struct lamb_ratio {
   template <class Registers, class Results, class Coefficients>
   ZOADAM_INLINE static void terms(Registers const& r, Results& out, Coefficients const& k) noexcept {
     auto const update = Direction::of(r, k) + k.weight_decay * r[at::parameter];
-    out[parameter_squares{}] = r[at::parameter] * r[at::parameter];
-    out[update_squares{}] = update * update;
+    out[parameter_squares{}] = formula::bounded_square(r[at::parameter]);
+    out[update_squares{}] = formula::bounded_square(update);
   }
   template <class Results>
   ZOADAM_INLINE f64 ratio(Results const& all) const noexcept {
     f64 const x = all[parameter_squares{}], u = all[update_squares{}], ratio = formula::norm_ratio(x, u);
     if (!(x.v > 0 && u.v > 0)) return ratio;
-    return formula::within(ratio, f64(least), most > 0 ? f64(most) : ratio);
+    return formula::within(ratio, f64(least), f64(most > 0 ? most : 0x1p100));  // what float32 holds well
   }
   template <class Results, class Scalars, class Coefficients>
   ZOADAM_INLINE void finish(Results const& all, f64, Scalars& s, Coefficients const&) const noexcept {

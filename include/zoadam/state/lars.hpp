@@ -52,8 +52,8 @@ struct lars_ratio {
 
   template <class Registers, class Results, class Coefficients>
   ZOADAM_INLINE static void terms(Registers const& r, Results& out, Coefficients const&) noexcept {
-    out[parameter_squares{}] = r[at::parameter] * r[at::parameter];
-    out[gradient_squares{}] = r[at::mean_gradient] * r[at::mean_gradient];
+    out[parameter_squares{}] = formula::bounded_square(r[at::parameter]);
+    out[gradient_squares{}] = formula::bounded_square(r[at::mean_gradient]);
   }
   template <class Results, class Scalars, class Coefficients>
   ZOADAM_INLINE void finish(Results const& all, f64, Scalars& s, Coefficients const& k) const noexcept {

@@ -84,7 +84,7 @@ struct momentum_scales {
 
   template <class Registers, class Results, class Coefficients>
   ZOADAM_INLINE static void terms(Registers const& r, Results& out, Coefficients const&) noexcept {
-    out[momentum_squares{}] = r[at::momentum] * r[at::momentum];
+    out[momentum_squares{}] = formula::bounded_square(r[at::momentum]);
   }
   template <class Results, class Scalars, class Coefficients>
   ZOADAM_INLINE static void finish(Results const& all, f64 elements, Scalars& s, Coefficients const&) noexcept {
@@ -154,10 +154,10 @@ struct frozen_lamb_ratio {
   ZOADAM_INLINE static void terms(Registers const& r, Results& out, Coefficients const& k) noexcept {
     auto const direction = Direction::of(r, k);
     auto const update = direction + k.weight_decay * r[at::parameter];
-    out[direction_squares{}] = direction * direction;
-    out[update_squares{}] = update * update;
+    out[direction_squares{}] = formula::bounded_square(direction);
+    out[update_squares{}] = formula::bounded_square(update);
     auto const ratio = formula::denominator(r, k) / formula::denominator_of(r[at::fresh_variance], k);
-    out[largest_ratio{}] = Direction::counted(r, ratio);
+    out[largest_ratio{}] = Direction::counted(r, min(ratio, formula::value_of<Registers>(0x1p56f)));
   }
   template <class Results, class Scalars, class Coefficients>
   ZOADAM_INLINE void finish(Results const& all, f64, Scalars& s, Coefficients const&) const noexcept {
