@@ -13,6 +13,7 @@ template <class Optimizer>
 reference::lamb_options lamb_options_of(job<Optimizer> const& run) {
   reference::lamb_options o;
   copy_options(run, o);
+  o.published = !zoadam::detail::corrects_bias<typename Optimizer::state_type>;
   if constexpr (requires { run.settings.state.freeze; }) {
     auto const& ratios = run.settings.state.ratios;
     o.freeze = run.settings.state.freeze.step;
