@@ -11,8 +11,8 @@
 
 namespace {
 
-std::vector<std::string> const optimizers = {"adam", "onebit_adam", "zero_one_adam", "zero_one_adam_paper",
-                                             "local_adam"};
+std::vector<std::string> const optimizers = {
+    "adam", "onebit_adam", "zero_one_adam", "zero_one_adam_paper", "local_adam", "lamb", "lars", "onebit_lamb"};
 
 /// The one place where a name becomes a type: everything below it is compiled for that optimizer.
 template <class Transport>
@@ -25,6 +25,9 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
     return train<zoadam::zero_one_adam_paper<Transport>>(s, text, std::move(link));
   }
   if (s.optimizer == "local_adam") return train<zoadam::local_adam<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "lamb") return train<zoadam::lamb<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "lars") return train<zoadam::lars<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "onebit_lamb") return train<zoadam::onebit_lamb<Transport>>(s, text, std::move(link));
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 

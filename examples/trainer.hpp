@@ -30,6 +30,9 @@ inline void configure(zoadam::fixed_interval& sync, settings const& s) { sync.in
 
 inline void configure(zoadam::adam_state&, settings const&) {}
 inline void configure(zoadam::local_adam_state&, settings const&) {}
+inline void configure(zoadam::lamb_state&, settings const&) {}
+inline void configure(zoadam::lars_state&, settings const&) {}
+inline void configure(zoadam::onebit_lamb_state& state, settings const& s) { state.freeze.step = s.freeze_step; }
 inline void configure(zoadam::onebit_adam_state<>& state, settings const& s) { state.freeze.step = s.freeze_step; }
 template <class... Choices>
 void configure(zoadam::frozen_variance_state<Choices...>& state, settings const& s) {

@@ -34,7 +34,7 @@ struct mean_gradient_update : exchange_facts {
     }
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const&) noexcept {
-      r[at::mean_gradient] = mean;
+      r[at::mean_gradient] = flush(mean, smallest_state);
     }
   };
 };
