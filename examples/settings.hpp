@@ -91,7 +91,8 @@ inline settings read_flags(int argc, char** argv, std::vector<std::string> const
   app.add_option("--eps", s.epsilon, "added to the root of the variance")->group(rate);
 
   std::string const exchange = "Exchanges";
-  app.add_option("--freeze-step", s.freeze_step, "1-bit Adam: last exact step; -1: 15 %")->group(exchange);
+  app.add_option("--freeze-step", s.freeze_step, "1-bit Adam, 1-bit LAMB: last exact step; -1: 15 %")
+      ->group(exchange);
   app.add_option("--sync-start", s.sync_start, "0/1 Adam: local steps begin after this step; -1: 25 %")
       ->group(exchange);
   app.add_option("--sync-period", s.sync_period, "0/1 Adam: steps until the interval doubles; -1: 15 %")

@@ -13,7 +13,8 @@ namespace {
 
 std::vector<std::string> const optimizers = {"adam",       "onebit_adam", "zero_one_adam", "zero_one_adam_paper",
                                              "local_adam", "sgd",         "momentum_sgd",  "nesterov_sgd",
-                                             "adagrad",    "rmsprop",     "nadam",         "amsgrad"};
+                                             "adagrad",    "rmsprop",     "nadam",         "amsgrad",
+                                             "lamb",       "lars",        "onebit_lamb"};
 
 /// The one place where a name becomes a type: everything below it is compiled for that optimizer.
 template <class Transport>
@@ -33,6 +34,9 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
   if (s.optimizer == "rmsprop") return train<zoadam::rmsprop<Transport>>(s, text, std::move(link));
   if (s.optimizer == "nadam") return train<zoadam::nadam<Transport>>(s, text, std::move(link));
   if (s.optimizer == "amsgrad") return train<zoadam::amsgrad<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "lamb") return train<zoadam::lamb<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "lars") return train<zoadam::lars<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "onebit_lamb") return train<zoadam::onebit_lamb<Transport>>(s, text, std::move(link));
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 

@@ -195,6 +195,11 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
   CHECK(name(std::type_identity<onebit_adam<>>{}) ==
         "error_feedback sign l1 block(2048) every_step onebit_adam freeze_at(7)");
   CHECK(name(std::type_identity<adam<>>{}) == "identity every_step adam");
+  CHECK(name(std::type_identity<lamb<>>{}) == "identity every_step lamb(0, 0)");
+  CHECK(name(std::type_identity<lars<>>{}) == "identity every_step lars(0.001)");
+  CHECK(name(std::type_identity<onebit_lamb<>>{}) ==
+        "error_feedback sign l1 block(2048) every_step onebit_lamb freeze_at(7) "
+        "ratios(0.01, 10, 0.9, 0.5, 4, 0.1)");
   CHECK(name(std::type_identity<local_adam<>>{}) == "identity fixed_interval(4, 0) local_adam");
   CHECK(name(std::type_identity<sgd<>>{}) == "identity every_step sgd");
   CHECK(name(std::type_identity<momentum_sgd<>>{}) == "identity every_step momentum");

@@ -12,9 +12,12 @@
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/adaptive.hpp"
 #include "zoadam/state/frozen_variance.hpp"
+#include "zoadam/state/lamb.hpp"
+#include "zoadam/state/lars.hpp"
 #include "zoadam/state/local_adam.hpp"
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
+#include "zoadam/state/onebit_lamb.hpp"
 #include "zoadam/state/sgd.hpp"
 #include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
@@ -56,6 +59,18 @@ using zero_onebit_adam =
 /// Adam for one worker without peers: what runs on a shard of zoadam::sharded where there is one node.
 template <backend Backend = cpu_backend>
 using lone_adam = optimizer<identity_quantizer, every_step, lone_adam_state, Backend, single_transport>;
+
+/// LAMB: Adam's step scaled on each tensor, full precision on the wire.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using lamb = optimizer<identity_quantizer, every_step, lamb_state, Backend, Transport>;
+
+/// 1-bit LAMB; options.state.freeze.step is the last exact step and must be set.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using onebit_lamb = optimizer<error_feedback<sign_quantizer<>>, every_step, onebit_lamb_state, Backend, Transport>;
+
+/// LARS: momentum scaled on each tensor, full precision on the wire; options.beta1 is the momentum.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using lars = optimizer<identity_quantizer, every_step, lars_state, Backend, Transport>;
 
 /// Adam on each worker with averaged parameters.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>

@@ -63,6 +63,8 @@ class optimizer {
       std::is_same_v<detail::at_home<typename State::fields, home::owner>, tags<>> || detail::one_cut<program_type>,
       "zoadam: a state with owner fields needs exchanges that cut elements into the same chunks; give their "
       "quantizers the same groups");
+  static_assert(detail::passes_write_elements<program_type>,
+                "zoadam: a pass sets values of elements; the scalars of a tensor are set by a tensor_reduction");
 
   /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
   ///
@@ -360,7 +362,7 @@ class optimizer {
     return c;
   }
 
-  // Which stages are due: bit i for stage i. Passes alone change nothing on the host.
+  // Which stages are due: bit i for stage i. Passes and tensor reductions change nothing on the host.
   struct due_stages {
     std::uint64_t path = 0;
     bool only_passes = true;
@@ -375,7 +377,7 @@ class optimizer {
   void note_due(Stage const& stage, due_stages& all) const noexcept {
     if (!stage.when.due(stage_clock(I))) return;
     all.path |= std::uint64_t{1} << I;
-    all.only_passes = all.only_passes && detail::is_pass<Stage>;
+    all.only_passes = all.only_passes && (detail::is_pass<Stage> || detail::is_tensor_reduction<Stage>);
   }
 
   // Runs stages I, I + 1, ...; Segment is what has been gathered since the last collective, `in` its input.
@@ -402,6 +404,14 @@ class optimizer {
     if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
     backend_.template run<Segment>(storage_.view(), in, detail::no_messages{});
     options_.state.observe(clock_, backend_.template reduce<Formula>(storage_.view()));
+    walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+  }
+
+  template <std::size_t I, class Segment, class In, class Formula, class When>
+  void walk_stage(tensor_reduction<Formula, When> const& stage, In const& in) {
+    if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
+    backend_.template reduce_tensors<typename Segment::template into<detail::reducing<Formula>>>(storage_.view(), in,
+                                                                                                 stage.formula);
     walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
   }
 
@@ -432,6 +442,13 @@ class optimizer {
     auto const& p = storage_.template cut<I>();
     auto const& view = storage_.view();
     int const me = link_.rank();
+    static_assert(
+        std::is_same_v<
+            detail::scalars_of<detail::unite<typename Form::bound_reads,
+                                             detail::unite<typename Form::own_reads, typename Form::own_writes>>>,
+            tags<>>,
+        "zoadam: masks, limits and own() of an exchange cannot use the scalars of a tensor; send() and receive() "
+        "can");
 
     auto const [outbox, inbox, result] = storage_.next_exchange();
     message_header header = make_header(I);
@@ -443,7 +460,11 @@ class optimizer {
     link_.all_to_all(p.up.offsets(), outbox, inbox);
 
     backend_.read_headers_up(view, header, p.up, me, inbox);
-    if constexpr (what::advances_variance) refresh(detail::advance::if_contributed);
+    if constexpr (what::advances_variance) {
+      refresh(detail::advance::if_contributed);
+    } else if constexpr (what::tells_contributed) {
+      refresh(detail::advance::never);
+    }
     float* carry = nullptr;
     if constexpr (detail::needs_carry<down_type>) carry = view.field[at::owner_error_t<what>{}];
     backend_.template own<Form>(view, p.up, p.down, me, inbox, result, carry);

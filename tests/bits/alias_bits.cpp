@@ -262,6 +262,14 @@ void run_all(int steps) {
   using ahead = nadam<rank_transport>;
   report<ahead>("nadam", with<ahead>([](auto& o) { o.beta2 = 0.95; }), steps);
 
+  using layerwise = lamb<rank_transport>;
+  report<layerwise>("lamb", with<layerwise>([](auto& o) { o.state.max_ratio = 10; }), steps);
+  report<layerwise>("lamb", with<layerwise>([](auto& o) { o.state.max_ratio = 10; }), steps, 3);
+
+  using onebit_layerwise = onebit_lamb<rank_transport>;
+  report<onebit_layerwise>("onebit_lamb", with<onebit_layerwise>([](auto& o) { o.state.freeze.step = 20; }), steps,
+                           2);
+
   using averaged = local_adam<rank_transport>;
   report<averaged>("local_adam", with<averaged>([](auto& o) { o.sync = {3, 5}; }), steps);
 

@@ -26,9 +26,11 @@ static_assert(empty<every_step, always, before_freeze, after_freeze>);
 static_assert(empty<adam_state, local_adam_state, mean_state>);
 static_assert(empty<displacement<>, displacement<power::zero, momentum_rule::replace>, momentum_sum<>>);
 static_assert(empty<local_momentum, local_step, corrected_step, local_variance, variance_norm>);
+static_assert(empty<layerwise_step<>, momentum_scales, mean_gradient_update>);
 
 // Stages hold their schedule alone.
-static_assert(empty<pass<local_step>, exchange<displacement<>, every_step, sign_quantizer<>>>);
+static_assert(empty<pass<local_step>, tensor_reduction<momentum_scales>,
+                    exchange<displacement<>, every_step, sign_quantizer<>>>);
 static_assert(empty<program_of<adam_state, identity_quantizer, every_step>>);
 static_assert(sizeof(exchange<displacement<>, local_steps, sign_quantizer<>>) == sizeof(local_steps));
 static_assert(sizeof(pass<local_step, doubling_interval>) == sizeof(doubling_interval));

@@ -194,6 +194,15 @@ record run_quantizer(test_case const& c, any_transport link) {
       return run_tape<optimizer, void>(c, std::move(link), o);
     }
   }
+  // The published LAMB scales its fused buffer.
+  if constexpr (std::same_as<typename Quantizer::groups, zoadam::whole>) {
+    if (c.algorithm == "deepspeed_onebit_lamb") {
+      using optimizer = optimizer_of<Quantizer, every_step, zoadam::published_onebit_lamb_state>;
+      auto o = options_of<optimizer>(c);
+      o.state.freeze.step = c.freeze_step;
+      return run_tape<optimizer, void>(c, std::move(link), o);
+    }
+  }
   throw unsupported_case("no such composition: algorithm \"" + c.algorithm + "\" with these groups");
 }
 

@@ -42,7 +42,8 @@ struct test_case {
     if (algorithm == "onebit_allreduce") return;
     read_adam();
     if (algorithm == "zero_one_adam") read_zero_one_adam();
-    if (algorithm == "onebit_adam" || algorithm == "sharded_onebit_adam" || algorithm == "deepspeed_onebit_adam")
+    if (algorithm == "onebit_adam" || algorithm == "sharded_onebit_adam" || algorithm == "deepspeed_onebit_adam" ||
+        algorithm == "deepspeed_onebit_lamb")
       freeze_step = file.value<index>("freeze_step");
     if (algorithm == "deepspeed_zero_one_adam") {
       freeze_step = file.value<index>("var_freeze_step");
@@ -83,7 +84,7 @@ struct test_case {
  private:
   void refuse_unknown_algorithms() const {
     for (char const* known : {"onebit_allreduce", "zero_one_adam", "onebit_adam", "sharded_onebit_adam",
-                              "deepspeed_zero_one_adam", "deepspeed_onebit_adam"})
+                              "deepspeed_zero_one_adam", "deepspeed_onebit_adam", "deepspeed_onebit_lamb"})
       if (algorithm == known) return;
     throw unsupported_case("no such composition yet: algorithm \"" + algorithm + "\"");
   }

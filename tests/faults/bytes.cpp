@@ -61,10 +61,11 @@ TEST_CASE("case 8: zero_one_adam, n = 10^6, W = 2: bytes reported = bytes alloca
   });
 }
 
-template <class Optimizer, int Fields>
+template <class Optimizer, int Fields, int Scalars = 0>
 struct fields_of {
   using type = Optimizer;
   static constexpr int count = Fields;  // of n values; all exchanges here keep no errors but where said
+  static constexpr int scalars = Scalars;
 };
 using backend_type = counting_backend;
 
@@ -72,6 +73,7 @@ TEST_CASE_TEMPLATE("case 8: one rank: fields are what the composition declares",
                    fields_of<adam<single_transport, backend_type>, 2>,
                    fields_of<local_adam<single_transport, backend_type>, 3>,
                    fields_of<onebit_adam<single_transport, backend_type>, 4>,
+                   fields_of<onebit_lamb<single_transport, backend_type>, 5, 4>,
                    fields_of<zero_one_adam<single_transport, backend_type>, 5>,
                    fields_of<zero_one_adam_paper<single_transport, backend_type>, 6>,
                    fields_of<zero_adam<single_transport, backend_type>, 2>,
@@ -84,7 +86,7 @@ TEST_CASE_TEMPLATE("case 8: one rank: fields are what the composition declares",
     counting_backend where;
     auto const taken = where.taken;
     optimizer_type o(mine.tensors(), settings, single_transport{}, std::move(where));
-    CHECK(o.memory().fields == Case::count * field_bytes(4 * n));
+    CHECK(o.memory().fields == Case::count * field_bytes(4 * n) + Case::scalars * field_bytes(4));
     static_assert(optimizer_type::state_bytes(1) == 4.0 * Case::count);
     CHECK(o.memory().total() == *taken);
     mine.gradient[0].assign(nth(n), 1.0f);

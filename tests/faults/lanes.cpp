@@ -82,6 +82,9 @@ using onebit = optimizer<sign_with_feedback<per_tensor>, every_step, onebit_adam
 template <class Backend>
 using half = optimizer<cast_quantizer<bfloat16>, every_step, adam_state, Backend, single_transport>;
 
+template <class Backend>
+using layerwise = lars<single_transport, Backend>;
+
 template <class Isa>
 void compare_all() {
   SUBCASE("block scales") { compare<by_block, Isa>(); }
@@ -89,6 +92,7 @@ void compare_all() {
   SUBCASE("one scale") { compare<by_buffer, Isa>(); }
   SUBCASE("a scale for each tensor") { compare<onebit, Isa>(); }
   SUBCASE("16 bits") { compare<half, Isa>(); }
+  SUBCASE("reductions per tensor") { compare<layerwise, Isa>(); }
 }
 
 #if defined(ZOADAM_HAS_SSE2)

@@ -52,6 +52,16 @@ TEST_CASE("find() is the tensor that holds a position; empty tensors hold none")
   }
 }
 
+TEST_CASE("blocks of sums begin with each tensor; empty tensors have none") {
+  zoadam::layout const l(tensors_of({0, 1, 2048, 0, 2049, 5000}), 1);
+  CHECK(l.blocks() == 7);
+  std::vector<index> first, of;
+  for (index t = 0; t <= l.size(); ++t) first.push_back(l.first_block(t));
+  for (index b = 0; b < l.blocks(); ++b) of.push_back(l.find_block(b));
+  CHECK(first == std::vector<index>{0, 0, 1, 2, 2, 4, 7});
+  CHECK(of == std::vector<index>{1, 2, 4, 4, 5, 5, 5});
+}
+
 TEST_CASE("case 17: an empty tensor among sixty, in the middle and at the end") {
   for (std::size_t const empty : {std::size_t{35}, std::size_t{59}}) {
     std::vector<index> sizes(60, 10);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain references against every conformance case (LAMB aside): they are the oracle of other tests, so check
-// them.
-#include "reference.hpp"
+// The plain references against every conformance case: they are the oracle of other tests, so check them.
+#include "layerwise.hpp"
 
 #include "../conformance/safetensors.hpp"
 
@@ -57,8 +56,9 @@ layout layout_of(file const& f) {
       l.tensors.push_back(size);
     }
   }
-  // Cases that name no groups scale whole buffers; the published implementation scales each tensor.
-  auto const groups = f.has_metadata("groups") ? f.text("groups") : f.has_metadata("scale") ? "tensor" : "whole";
+  // Cases that name no groups scale whole buffers; the published implementation says it in words.
+  bool const by_tensor = f.has_metadata("scale") && f.text("scale") == "per tensor";
+  auto const groups = f.has_metadata("groups") ? f.text("groups") : by_tensor ? "tensor" : "whole";
   REQUIRE((groups == "whole" || groups == "tensor" || groups == "block"));
   l.groups = groups == "whole"    ? reference::grouping::whole
              : groups == "tensor" ? reference::grouping::tensor
@@ -331,6 +331,34 @@ void run_deepspeed_onebit_adam(file const& f) {
   compare.check_margin(adam.mean.margin);
 }
 
+template <class Real>
+void run_deepspeed_onebit_lamb(file const& f) {
+  REQUIRE(f.text("algorithm") == "deepspeed_onebit_lamb");
+  REQUIRE(f.value<int>("first_step") == 2);
+  auto const l = layout_of(f);
+  reference::lamb_options o;
+  read_adam(f, o);
+  o.published = true;
+  o.freeze = f.value<index>("freeze_step");
+  o.least = 0.01;
+  o.most = 10;
+  auto const steps = f.value<index>("steps");
+  auto const n = static_cast<index>(l.ranks);
+  auto const d = static_cast<index>(l.elements());
+  auto const grads = f.numbers("grads", {steps, n, d});
+  reference::lamb<Real> lamb(l, o, row<Real>(f.numbers("params0", {d}), 0, std::size_t(d)));
+  numbers params;
+  for (std::size_t t = 0; t < std::size_t(steps); ++t) {
+    lamb.step(rows<Real>(grads, t, std::size_t(n), std::size_t(d)), f.value<double>("lr"));
+    append(params, spread(lamb.x, n));
+  }
+  comparison<Real> const compare(f, n, d);
+  compare.check("params", params, {steps, n, d});
+  compare.check("m", flat(spread(lamb.m, n)), {n, d});
+  compare.check("v", flat(spread(lamb.second.v, n)), {n, d});
+  compare.check_margin(lamb.mean.margin);
+}
+
 // The cases are made so that float32 takes the same decisions: the references run them in both precisions.
 
 TEST_CASE_TEMPLATE("reference: compressed mean", Real, double, float) {
@@ -360,6 +388,10 @@ TEST_CASE_TEMPLATE("reference: published 0/1 Adam", Real, double, float) {
 
 TEST_CASE_TEMPLATE("reference: published 1-bit Adam", Real, double, float) {
   for (auto const& f : cases("deepspeed_onebit_adam_", 2)) run_deepspeed_onebit_adam<Real>(f);
+}
+
+TEST_CASE_TEMPLATE("reference: published 1-bit LAMB", Real, double, float) {
+  for (auto const& f : cases("deepspeed_onebit_lamb_", 2)) run_deepspeed_onebit_lamb<Real>(f);
 }
 
 // What no case holds, on numbers worked out by hand.

@@ -25,7 +25,7 @@ consteval bool has_case() {
   if (std::same_as<State, mean_state>) return l1 ? !std::same_as<groups, block<256>> : !blocks;
   if (!l1)
     return one_of<State, published_onebit_adam_state, published_zero_one_adam_state> ||
-           (whole && std::same_as<State, sum_replaced>);
+           (whole && one_of<State, sum_replaced, published_onebit_lamb_state>);
   if (blocks) return one_of<State, frozen_variance_state<>, sum_corrected>;
   return whole && one_of<State, onebit_adam_state<>, zero_shard<onebit_adam_state<>>, sum_replaced, sum_corrected,
                          frozen_variance_state<displacement<power::zero, momentum_rule::replace>>,

@@ -2,7 +2,7 @@
 // The compositions of the published Python code, against plain references of it.
 #include "zoadam/state/published.hpp"
 
-#include "suite/oracle.hpp"
+#include "suite/layerwise.hpp"
 
 namespace {
 
@@ -66,6 +66,17 @@ TEST_CASE_TEMPLATE("published: 1-bit Adam", Optimizer, onebit<per_tensor>, onebi
       return r.mean.margin;
     };
     compare_with_reference(run, expect);
+  }
+}
+
+TEST_CASE("published: 1-bit LAMB") {
+  for (int const ranks : {1, 2, 3}) {
+    job<threaded<sign_with_feedback<whole, l2>, every_step, published_onebit_lamb_state>> run;
+    run.ranks = ranks;
+    run.sizes = {64, 40};
+    run.settings.state.freeze.step = 7;
+    run.settings.weight_decay = 0.1;
+    compare_with_reference(run, expect_lamb());
   }
 }
 

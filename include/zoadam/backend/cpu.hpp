@@ -141,7 +141,18 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
       }
     };
     detail::tally const all = this->counted([&] {
-      if constexpr (detail::blockwise<up>) {
+      if constexpr (Segment::reduces) {
+        layout const& l = *view.tensors;
+        pool_.parallel(l.blocks(), 1, [&](index first, index last, int thread) {
+          for (index b = first, t = l.find_block(first); b < last; ++b) {
+            while (b >= l.first_block(t + 1)) ++t;
+            index const i = l.first(t) + (b - l.first_block(t)) * sum_block;
+            index const end = smaller(i + sum_block, l.first(t + 1));
+            this->template segment_tile<Segment>(view, in, out, t, i, end, piece{}, thread, tally_of(thread));
+            this->template reduce_block<typename Segment::send::formula>(view, b, end - i, thread);
+          }
+        });
+      } else if constexpr (detail::blockwise<up>) {
         pool_.parallel(out.cut->pieces(), 1, [&](index first, index last, int thread) {
           part((*out.cut)[first].first, (*out.cut)[last - 1].last, thread);
         });
@@ -220,6 +231,32 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
       }
     });
     return pairwise_sum<Isa>(view.block_sums, (n + sum_block - 1) / sum_block);
+  }
+
+  /// One loop of a segment that ends in the terms of a tensor_reduction, then its finish() for every tensor.
+  template <class Segment, class View, class In, class Formula>
+  void reduce_tensors(View const& view, In const& in, Formula const& formula) {
+    run<Segment>(view, in, detail::no_messages{});
+    layout const& l = *view.tensors;
+    index filled = 0;
+    for (index t = 0; t < l.size(); ++t) {
+      index const n = l.first(t + 1) - l.first(t);
+      filled += n > 0;
+      detail::update_scalars<typename Formula::scalars>(
+          view.field, t, this->coefficients_of(view, t), [&](auto& scalars, auto const& k) {
+            formula.finish(this->template results_of<Formula>(view, t), f64(static_cast<double>(n)), scalars, k);
+          });
+    }
+    if constexpr (requires { typename Formula::united; }) {
+      using united = typename Formula::united;
+      detail::registers<f64, united> all;
+      detail::for_each_tag(united{}, [&](auto tag) { all[tag] = f64(pairwise_sum<Isa>(view.field[tag], l.size())); });
+      for (index t = 0; t < l.size(); ++t) {
+        detail::update_scalars<typename Formula::scalars>(
+            view.field, t, this->coefficients_of(view, t),
+            [&](auto& scalars, auto const& k) { formula.unite(all, f64(static_cast<double>(filled)), scalars, k); });
+      }
+    }
   }
 
   /// One pass over the gradients: any NaN or magnitude beyond 2^56, and the norm.

@@ -73,6 +73,8 @@ struct tile_io {
   float const* error = nullptr;         ///< worker error, with compensation
   float* compensated = nullptr;         ///< out: what is to be encoded
   float* limit = nullptr;               ///< out: bounds for the residual, unless they are computed later
+  float* terms = nullptr;               ///< out: terms of a tensor_reduction, those of each result `stride` apart
+  index stride = 0;
 };
 
 /// The fused loop of a segment over n elements. Down and Up: quantizers of the exchanges before and after it, or
@@ -92,6 +94,8 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
   coefficients<lane> const k = host.as<lane>();
   [[maybe_unused]] lane const scale(io.scale);
   index active_count = 0, waiting_count = 0;
+  registers<lane, typename Segment::scalars> scalar;
+  for_each_tag(typename Segment::scalars{}, [&](auto tag) { scalar[tag] = lane(*p[tag]); });
 
   for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
     element<lane, Segment> e;
@@ -99,6 +103,7 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
       e.r[tag] = load<lane>(p[tag] + i, count);
       if constexpr (e.sends) prefetch(p[tag] + i);
     });
+    for_each_tag(typename Segment::scalars{}, [&](auto tag) ZOADAM_LAMBDA_INLINE { e.r[tag] = scalar[tag]; });
     [[maybe_unused]] lane received(0.0f), error(0.0f);
     if constexpr (e.receives) received = decoded<Down>(io.received, io.skip + i, scale, count);
     if constexpr (compensated) {
@@ -116,6 +121,15 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
         e.find_limit(k);
         store(e.limit, io.limit + i, count);
       }
+    }
+    if constexpr (Segment::reduces) {
+      registers<lane, typename send::results> out;
+      send::formula::terms(e.r, out, k);
+      float* to = io.terms + i;
+      for_each_tag(typename send::results{}, [&](auto tag) ZOADAM_LAMBDA_INLINE {
+        store(out[tag], to, count);
+        to += io.stride;
+      });
     }
     for_each_tag(typename Segment::stores{}, [&](auto tag) ZOADAM_LAMBDA_INLINE {
       if constexpr (e.template partly<decltype(tag)>) {
@@ -282,6 +296,19 @@ float tile_sum(float const* c, index n, float* padded) noexcept {
   for (index i = 0; i < n; ++i) padded[i] = c[i];
   for (index i = n; i < n + sum_partials - rest; ++i) padded[i] = 0.0f;
   return block_sum<lane_t<Isa>>(padded, n, Term{});
+}
+
+/// The largest of n floats and +0.
+template <class Isa>
+ZOADAM_NOINLINE float tile_max(float const* c, index n) noexcept {
+  using lane = lane_t<Isa>;
+  lane most(0.0f);
+  for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE { most = max(load<lane>(c + i, count), most); });
+  float each[lane::width];
+  most.store(each);
+  f32 all(0.0f);
+  for (float const x : each) all = max(f32(x), all);
+  return all.v;
 }
 
 }  // namespace zoadam::detail

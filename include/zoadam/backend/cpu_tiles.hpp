@@ -146,6 +146,10 @@ class cpu_tiles {
       io.compensated = needs_carry<up> ? out.carry + first : buffer(thread, 1);
       io.limit = buffer(thread, 2);
     }
+    if constexpr (Segment::reduces) {
+      io.terms = buffer(thread, 0);
+      io.stride = capacity_;
+    }
     [[maybe_unused]] index const before = count.active;
     if constexpr (std::is_void_v<typename In::quantizer>) {
       segment_part<Segment, void, up>(view, t, first, last, io, thread, count);
@@ -162,6 +166,7 @@ class cpu_tiles {
         if (io.error) part.error += i - first;
         if (io.compensated) part.compensated += i - first;
         if (io.limit) part.limit += i - first;
+        if (io.terms) part.terms += i - first;
         segment_part<Segment, typename In::quantizer, up>(view, t, i, end, part, thread, count);
         i = end;
       }
@@ -189,6 +194,8 @@ class cpu_tiles {
       } else if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
         // Formulas only read it.
         fields[tag] = const_cast<float*>(gradient(view, t, first, last, buffer(thread, 4)));
+      } else if constexpr (is_tensor_scalar<decltype(tag)>) {
+        fields[tag] = view.field[tag] + t;
       } else {
         fields[tag] = view.field[tag] + first;
       }
@@ -199,6 +206,38 @@ class cpu_tiles {
         narrow(fields[at::parameter], working + (first - view.tensors->first(t)), last - first);
       });
     }
+  }
+
+  // Block sums and maxima of the n terms that segment_tile() has left.
+  template <class Formula, class View>
+  void reduce_block(View const& view, index b, index n, int thread) {
+    float* to = view.block_sums + b;
+    int which = 0;
+    for_each_tag(typename Formula::sums{}, [&](auto) {
+      *to = tile_sum<Isa, plain_term>(buffer(thread, which++), n, buffer(thread, most_results));
+      to += view.tensors->blocks();
+    });
+    for_each_tag(typename Formula::maxima{}, [&](auto) {
+      *to = tile_max<Isa>(buffer(thread, which++), n);
+      to += view.tensors->blocks();
+    });
+  }
+
+  // Tensor t's sums in float64, and its maxima.
+  template <class Formula, class View>
+  registers<f64, typename reducing<Formula>::results> results_of(View const& view, index t) {
+    registers<f64, typename reducing<Formula>::results> all;
+    float const* from = view.block_sums + view.tensors->first_block(t);
+    index const n = view.tensors->first_block(t + 1) - view.tensors->first_block(t);
+    for_each_tag(typename Formula::sums{}, [&](auto tag) {
+      all[tag] = f64(pairwise_sum<Isa>(from, n));
+      from += view.tensors->blocks();
+    });
+    for_each_tag(typename Formula::maxima{}, [&](auto tag) {
+      all[tag] = f64(static_cast<double>(tile_max<Isa>(from, n)));
+      from += view.tensors->blocks();
+    });
+    return all;
   }
 
   template <class Form, class Up, class Down, class View>

@@ -216,7 +216,8 @@ class basic_cuda_backend {
     } else {
       using down = typename In::quantizer;
       using up = typename Out::quantizer;
-      detail::phase const range(!std::is_void_v<up>     ? "zoadam: worker side"
+      detail::phase const range(Segment::reduces        ? "zoadam: norms"
+                                : !std::is_void_v<up>   ? "zoadam: worker side"
                                 : !std::is_void_v<down> ? "zoadam: apply"
                                                         : "zoadam: local step");
       detail::segment_arguments<Fields> a{};
@@ -238,8 +239,9 @@ class basic_cuda_backend {
           a.tile_count = tables_of(*out.cut).out_count;
         }
       }
+      a.block_sums = view.block_sums;
       launch_tiles("segment", detail::segment_kernel<Segment, down, In::optional, up, Out::optional, Fields>,
-                   a.tile_count, shared_bytes<up>, a);
+                   a.tile_count, Segment::reduces ? detail::term_bytes<Segment> : shared_bytes<up>, a);
       if constexpr (!std::is_void_v<up> && !detail::single_pass<up>) {
         finish_groups<typename Segment::send, up>(view, tables_of(*out.cut).up_groups, Out::optional, false,
                                                   out.messages, out.carry);
@@ -292,6 +294,28 @@ class basic_cuda_backend {
     double total = 0;
     fetch(total_, &total, sizeof total);
     return total;
+  }
+
+  /// A segment that ends in the terms of a tensor_reduction, then its finish() for every tensor.
+  template <class Segment, class Fields, class In, class Formula>
+  void reduce_tensors(detail::view<Fields> const& view, In const& in, Formula const& formula) {
+    run<Segment>(view, in, detail::no_messages{});
+    layout const& l = *view.tensors;
+    detail::scalar_arguments<Fields> a{};
+    a.field = view.field;
+    a.tensors = tensors_;
+    a.group = view.group;
+    a.now = view.now;
+    a.block_sums = view.block_sums;
+    a.tensor_count = l.size();
+    a.blocks = l.blocks();
+    for (index t = 0; t < l.size(); ++t) a.filled += l.first(t + 1) > l.first(t);
+    detail::launch("finish", detail::finish_kernel<Formula, Fields>, l.size(), detail::tile_threads, total_shared,
+                   stream_, a, formula);
+    if constexpr (requires { typename Formula::united; }) {
+      detail::launch("unite", detail::unite_kernel<Formula, Fields>, 1, detail::tile_threads, total_shared, stream_,
+                     a, formula);
+    }
   }
 
   /// The hash of basic_cpu_backend. Waits for the device.

@@ -216,6 +216,19 @@ __device__ inline f32 tile_sum_shared(float const* c, int n, float* scratch) {
   return total;
 }
 
+/// The largest of n floats and +0, by all threads of a block; `scratch`: one float per thread.
+__device__ inline f32 max_shared(float const* c, index n, float* scratch) {
+  int const k = static_cast<int>(threadIdx.x);
+  f32 most(0.0f);
+  for (index i = k; i < n; i += static_cast<index>(blockDim.x)) most = max(f32(c[i]), most);
+  for (int stride = 1; stride < 32; stride *= 2) most = max(f32(__shfl_xor_sync(all_lanes, most.v, stride)), most);
+  if (k % 32 == 0) scratch[k / 32] = most.v;
+  __syncthreads();
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) most = max(f32(scratch[w]), most);
+  __syncthreads();
+  return most;
+}
+
 /// The same scheme in float64 over n floats, by a block of 128 threads; `scratch`: 128 doubles.
 __device__ inline double pairwise_sum_shared(float const* sums, index n, double* scratch) {
   int const k = static_cast<int>(threadIdx.x);
@@ -325,6 +338,7 @@ struct segment_arguments {
   // the exchange after
   std::byte* out_messages;
   float* carry;
+  float* block_sums;  ///< of a tensor_reduction: one per tile and result
 };
 
 template <class Quantizer>
@@ -359,7 +373,8 @@ __device__ inline void receive_quad(device_piece const* p, std::byte const* mess
 }
 
 template <class Segment, class Down, class Up, class Fields>
-__device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile const& tile) {
+__device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_index) {
+  device_tile const& tile = a.tiles[tile_index];
   using lanes = element<f32, Segment>;
   using send = typename Segment::send;
   constexpr bool sends = lanes::sends;
@@ -381,10 +396,14 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
     using tag_type = decltype(tag);
     if constexpr (std::is_same_v<tag_type, at::parameter_t>) {
       p[tag] = tensor.parameter ? tensor.parameter + (tile.first - tensor.first) : nullptr;
+    } else if constexpr (is_tensor_scalar<tag_type>) {
+      p[tag] = a.field[tag] + tile.tensor;
     } else if constexpr (!std::is_same_v<tag_type, at::gradient_t>) {
       p[tag] = a.field[tag] + tile.first;
     }
   });
+  registers<f32, typename Segment::scalars> scalar;
+  for_each_tag(typename Segment::scalars{}, [&](auto tag) { scalar[tag] = f32(*p[tag]); });
   // Values that a scale has to wait for stay in shared memory, or in the carry where the group is larger than a tile.
   [[maybe_unused]] tile_memory<Up>* shared = nullptr;
   if constexpr (sends && single_pass<Up>) shared = reinterpret_cast<tile_memory<Up>*>(shared_memory());
@@ -402,6 +421,9 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
         load_quad(p[tag] + e, n, v);
       }
       for (int j = 0; j < quad; ++j) x[j].r[tag] = v[j];
+    });
+    for_each_tag(typename Segment::scalars{}, [&](auto tag) {
+      for (int j = 0; j < quad; ++j) x[j].r[tag] = scalar[tag];
     });
     f32 received[quad], error[quad];
     if constexpr (lanes::receives) receive_quad<Down>(piece, a.in_messages, tile.first + e, n, received);
@@ -427,6 +449,17 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
       } else {
         store_quad(value, a.carry + tile.first + e, n);
       }
+    }
+    if constexpr (Segment::reduces) {
+      registers<f32, typename send::results> term[quad];
+      for (int j = 0; j < quad; ++j) send::formula::terms(x[j].r, term[j], k);
+      float* to = reinterpret_cast<float*>(shared_memory()) + e;
+      for_each_tag(typename send::results{}, [&](auto tag) {
+        f32 v[quad];
+        for (int j = 0; j < quad; ++j) v[j] = term[j][tag];
+        store_shared(v, to);
+        to += tile_size;
+      });
     }
     for_each_tag(typename Segment::stores{}, [&](auto tag) {
       f32 v[quad];
@@ -476,7 +509,29 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, device_tile
       __syncthreads();  // the next tile uses the same memory
     }
   }
+  if constexpr (Segment::reduces) {
+    using formula = typename send::formula;
+    float* const terms = reinterpret_cast<float*>(shared_memory());
+    float* const scratch = terms + size_of<typename send::results> * tile_size;
+    __syncthreads();
+    index which = 0;
+    auto const put = [&](f32 result) {
+      if (threadIdx.x == 0) a.block_sums[which * a.tile_count + tile_index] = result.v;
+      ++which;
+    };
+    for_each_tag(typename formula::sums{},
+                 [&](auto) { put(tile_sum_shared<plain_term>(terms + which * tile_size, tile.count, scratch)); });
+    for_each_tag(typename formula::maxima{},
+                 [&](auto) { put(max_shared(terms + which * tile_size, tile.count, scratch)); });
+  }
 }
+
+/// Terms of a tile, one array per result, and a float per warp.
+template <class Segment>
+inline constexpr std::size_t term_bytes = 0;
+template <class Receive, class Formula, class... Passes>
+inline constexpr std::size_t term_bytes<segment<Receive, reducing<Formula>, Passes...>> =
+    (size_of<typename reducing<Formula>::results> * tile_size + tile_threads / 32) * sizeof(float);
 
 /// Optional: a message that may be missing, by what the step has learnt.
 template <class Segment, class Down, bool OptionalIn, class Up, bool OptionalOut, class Fields>
@@ -485,16 +540,15 @@ __global__ void __launch_bounds__(tile_threads, 1) segment_kernel(segment_argume
   bool const receives = !OptionalIn || a.now->contributions != 0;
   bool const sends = !OptionalOut || a.now->bad == 0;
   for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
-    device_tile const& tile = a.tiles[t];
     if (receives && sends) {
-      run_segment_tile<Segment, Down, Up>(a, tile);
+      run_segment_tile<Segment, Down, Up>(a, t);
     } else if (sends) {
-      if constexpr (OptionalIn) run_segment_tile<typename Segment::without_receive, void, Up>(a, tile);
+      if constexpr (OptionalIn) run_segment_tile<typename Segment::without_receive, void, Up>(a, t);
     } else if (receives) {
-      if constexpr (OptionalOut) run_segment_tile<typename Segment::without_send, Down, void>(a, tile);
+      if constexpr (OptionalOut) run_segment_tile<typename Segment::without_send, Down, void>(a, t);
     } else {
       if constexpr (OptionalIn && OptionalOut) {
-        run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, tile);
+        run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, t);
       }
     }
   }

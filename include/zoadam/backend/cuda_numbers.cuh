@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small kernels of the CUDA backend: numbers of a step, message headers, and reductions over all elements. Those
-// without parameters are templates too: a kernel cannot be inline.
+// Small kernels of the CUDA backend: numbers of a step, message headers, reductions over all elements, and scalars of
+// tensors. Those without parameters are templates too: a kernel cannot be inline.
 #pragma once
 
 #include "zoadam/backend/cuda_kernels.cuh"
@@ -174,6 +174,63 @@ template <int = 0>
 __global__ void __launch_bounds__(tile_threads) total_kernel(float const* sums, index blocks, double* total) {
   double const sum = pairwise_sum_shared(sums, blocks, reinterpret_cast<double*>(shared_memory()));
   if (threadIdx.x == 0) *total = sum;
+}
+
+// ---- scalars of tensors ----
+
+template <class Fields>
+struct scalar_arguments {
+  registers<float*, typename Fields::tags> field;
+  device_tensor const* tensors;
+  coefficients<float> const* group;
+  progress const* now;
+  float const* block_sums;
+  index tensor_count;
+  index filled;  ///< tensors that are not empty
+  index blocks;
+};
+
+/// A thread block per tensor.
+template <class Formula, class Fields>
+__global__ void __launch_bounds__(tile_threads) finish_kernel(scalar_arguments<Fields> a, Formula formula) {
+  if (a.now->defect != 0) return;
+  double* const scratch = reinterpret_cast<double*>(shared_memory());
+  for (index t = blockIdx.x; t < a.tensor_count; t += gridDim.x) {
+    device_tensor const& tensor = a.tensors[t];
+    registers<f64, typename reducing<Formula>::results> all;
+    float const* from = a.block_sums + tensor.first_block;
+    index const n = tensor.last_block - tensor.first_block;
+    for_each_tag(typename Formula::sums{}, [&](auto tag) {
+      all[tag] = f64(pairwise_sum_shared(from, n, scratch));
+      from += a.blocks;
+    });
+    for_each_tag(typename Formula::maxima{}, [&](auto tag) {
+      all[tag] = f64(max_shared(from, n, reinterpret_cast<float*>(scratch)));
+      from += a.blocks;
+    });
+    if (threadIdx.x != 0) continue;
+    f64 const elements(static_cast<double>(tensor.last - tensor.first));
+    update_scalars<typename Formula::scalars>(a.field, t, a.group[tensor.group], [&](auto& scalars, auto const& k) {
+      formula.finish(all, elements, scalars, k);
+    });
+  }
+}
+
+/// One thread block.
+template <class Formula, class Fields>
+__global__ void __launch_bounds__(tile_threads) unite_kernel(scalar_arguments<Fields> a, Formula formula) {
+  if (a.now->defect != 0) return;
+  using united = typename Formula::united;
+  registers<f64, united> all;
+  for_each_tag(united{}, [&](auto tag) {
+    all[tag] = f64(pairwise_sum_shared(a.field[tag], a.tensor_count, reinterpret_cast<double*>(shared_memory())));
+  });
+  f64 const filled(static_cast<double>(a.filled));
+  for (index t = threadIdx.x; t < a.tensor_count; t += blockDim.x) {
+    update_scalars<typename Formula::scalars>(
+        a.field, t, a.group[a.tensors[t].group],
+        [&](auto& scalars, auto const& k) { formula.unite(all, filled, scalars, k); });
+  }
 }
 
 template <class Half>

@@ -46,12 +46,12 @@ inline std::vector<device_tensor> tensor_table(layout const& l) {
     tensor const& each = l[t];
     all.push_back({each.parameter.data(), each.gradient.size() > 0 ? each.gradient.data() : nullptr, l.first(t),
                    l.first(t + 1), each.working.size() > 0 ? each.working.data() : nullptr, each.gradient.type(),
-                   each.working.type(), each.group});
+                   each.working.type(), each.group, l.first_block(t), l.first_block(t + 1)});
   }
   return all;
 }
 
-/// Tiles of loops that send nothing, or whose groups are larger than a tile.
+/// Tiles of loops that send nothing, or whose groups are larger than a tile: the blocks of sums over tensors.
 inline std::vector<device_tile> plain_tiles(layout const& l) {
   std::vector<device_tile> all;
   for_parts(l, 0, l.elements(), tile_size, [&](index t, index i, index end) {

@@ -18,6 +18,7 @@ struct device_tensor {
   void* working;         ///< null: none
   dtype type, working_type;
   int group;
+  index first_block, last_block;  ///< of its sums, in blocks of 2048 from its start
 };
 
 /// Elements that a thread block works on at a time: within one tensor, one group, one message.

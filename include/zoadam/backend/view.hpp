@@ -14,7 +14,7 @@
 namespace zoadam::detail {
 
 /// Fields: all fields of a composition. Pointers of worker and replica fields are indexed by flat position, those of
-/// owner fields by position among the owner's elements.
+/// owner fields by position among the owner's elements, those of tensor scalars by tensor.
 template <class Fields>
 struct view {
   layout const* tensors;
@@ -24,7 +24,7 @@ struct view {
   index groups;                ///< how many
   progress* now;               ///< what this step has learnt so far
   unsigned char* contributes;  ///< per rank: whether its message enters the present mean
-  float* block_sums;           ///< elements / sum_block + 1 floats
+  float* block_sums;  ///< elements / sum_block + 1 floats; for each result of a tensor_reduction one per block
   hyper_numbers hyper;
 
   static constexpr bool has_master = contains<typename Fields::tags, at::master_t>;
@@ -56,6 +56,8 @@ struct no_messages {
   using quantizer = void;
   static constexpr bool optional = false;
 };
+/// Sums and maxima of a tensor_reduction at most.
+inline constexpr index most_results = 4;
 
 /// The term of one float32 in the hash of replicas, by its bits and its flat position.
 ZOADAM_INLINE std::uint64_t hash_of_element(std::uint32_t bits, index at) noexcept {

@@ -23,8 +23,8 @@ concept has_workspace = requires(Backend b, index elements) {
   noexcept->std::same_as<index>;
 };
 
-/// Where loops run. Its member templates run, own, reduce, check and hash are what the optimizer's program calls; see
-/// basic_cpu_backend, the reference for their meaning.
+/// Where loops run. Its member templates run, own, reduce, reduce_tensors, check and hash are what the optimizer's
+/// program calls; see basic_cpu_backend, the reference for their meaning.
 template <class Backend>
 concept backend = std::movable<Backend> && allocates<Backend> && has_workspace<Backend>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state is a program of stages: passes, reductions and exchanges, run in order at every step.
+// A state is a program of stages: passes, reductions, tensor reductions and exchanges, run in order at every step.
 #pragma once
 
 #include <concepts>
@@ -38,6 +38,27 @@ struct reduction {
   [[no_unique_address]] When when{};
 };
 
+/// Sums and maxima over each tensor by itself, from which scalars of the tensor follow. What has been gathered since
+/// the last collective and the terms are one loop over memory; nothing of it goes to the host.
+///   Formula::reads             tags of the values that terms() uses
+///   Formula::sums, maxima      tags of the results, at most 4 together
+///   Formula::scalars           tags of the tensor scalars that finish() uses and sets
+///   Formula::terms(r, out, k)  sets out[tag] for every result on one lane; those of maxima are >= +0
+///   formula.finish(all, elements, s, k)
+///       for every tensor, empty ones too: results all[tag] in float64, the number of its elements, its scalars
+///       s[tag]
+/// and where a scalar follows from all tensors:
+///   Formula::united            tags of scalars that are then summed over all tensors
+///   formula.unite(all, tensors, s, k)
+///       for every tensor: those sums in float64, the number of tensors that are not empty, its scalars
+/// Members of a formula are its settings. Every sum is in the order of every sum; see lane/sum.hpp.
+template <class Formula, sync When = always>
+struct tensor_reduction {
+  using formula_type = Formula;
+  [[no_unique_address]] When when{};
+  [[no_unique_address]] Formula formula{};
+};
+
 /// Sends a value per element, takes the mean at the owner of its chunk, and gives the result to every rank.
 ///   What::form(single_step, replay, f)  calls f(Form{}) with the form that this exchange takes; see exchange_form
 ///   Up, Down                            quantizers of the two phases
@@ -60,6 +81,7 @@ struct exchange_facts {
   static constexpr bool closes_window = false;      ///< all workers agree on the parameters at the end of the step
   static constexpr bool repeatable = false;         ///< synchronize() runs it whether parameters agree or not
   static constexpr bool divides_by_gamma = false;   ///< nothing is sent while the sum of learning rates is 0
+  static constexpr bool tells_contributed = false;  ///< later stages use the coefficient `contributed`
 };
 
 /// Defaults for the form of an exchange. A form says, as element formulas,
@@ -68,7 +90,7 @@ struct exchange_facts {
 ///                                          what the owner makes of the mean before it is sent down; of owner fields,
 ///                                          and of others at the same elements
 ///   receive_reads, receive_writes, receive(r, value, k)
-/// and, as facts about it:
+/// send() and receive() may read scalars of a tensor. And, as facts about it:
 struct exchange_form {
   static constexpr bool masked = false;   ///< active(r) says which elements take part
   static constexpr bool limited = false;  ///< limit(r, k) bounds decoded magnitudes
@@ -109,6 +131,10 @@ inline constexpr bool is_reduction = false;
 template <class F, class W>
 inline constexpr bool is_reduction<reduction<F, W>> = true;
 template <class>
+inline constexpr bool is_tensor_reduction = false;
+template <class F, class W>
+inline constexpr bool is_tensor_reduction<tensor_reduction<F, W>> = true;
+template <class>
 inline constexpr bool is_exchange = false;
 template <class E, class W, class U, class D>
 inline constexpr bool is_exchange<exchange<E, W, U, D>> = true;
@@ -117,7 +143,8 @@ inline constexpr bool is_program = false;
 }  // namespace detail
 
 template <class Stage>
-concept stage = detail::is_pass<Stage> || detail::is_reduction<Stage> || detail::is_exchange<Stage>;
+concept stage = detail::is_pass<Stage> || detail::is_reduction<Stage> || detail::is_tensor_reduction<Stage> ||
+    detail::is_exchange<Stage>;
 
 namespace detail {
 template <stage... Stages>

@@ -7,6 +7,7 @@
 
 #include "zoadam/concepts/stage.hpp"
 #include "zoadam/detail/segment.hpp"
+#include "zoadam/lane/f32.hpp"
 #include "zoadam/state/formulas.hpp"
 
 namespace zoadam::detail {
@@ -54,7 +55,7 @@ struct element {
   using receive = typename Segment::receive;
   using send = typename Segment::send;
   static constexpr bool receives = !std::is_same_v<receive, nothing>;
-  static constexpr bool sends = !std::is_same_v<send, nothing>;
+  static constexpr bool sends = !std::is_same_v<send, nothing> && !Segment::reduces;
 
   registers<Lane, typename Segment::all> r;  ///< in: Segment::loads; out: Segment::stores
   Lane value, limit;                         ///< out: what is to be encoded, and the bound on what will be decoded
@@ -101,6 +102,17 @@ struct element {
     }
   }
 };
+
+/// f(s, k) with the scalars s of tensor t, which it may set.
+ZOADAM_CALLS_ANYTHING
+template <class Scalars, class Fields, class F>
+ZOADAM_HOST_DEVICE inline void update_scalars(Fields const& field, index t, coefficients<float> const& k,
+                                              F const& f) {
+  registers<f32, Scalars> s;
+  for_each_tag(Scalars{}, [&](auto tag) { s[tag] = f32(field[tag][t]); });
+  f(s, k.as<f32>());
+  for_each_tag(Scalars{}, [&](auto tag) { field[tag][t] = s[tag].v; });
+}
 
 /// A lane at the owner of its chunk, in three steps: the bound, the sum over ranks by the caller, what is sent down.
 template <class Lane, class Form>

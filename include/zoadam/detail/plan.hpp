@@ -7,6 +7,7 @@
 
 #include "zoadam/backend/view.hpp"
 #include "zoadam/concepts/stage.hpp"
+#include "zoadam/detail/segment.hpp"
 
 namespace zoadam::detail {
 
@@ -17,13 +18,20 @@ constexpr index largest(std::same_as<index> auto... all) noexcept {
   return most;
 }
 
-/// A stage that is no exchange needs nothing.
+/// A stage that is no exchange needs no messages; a tensor_reduction needs block sums of each result.
 template <class Stage>
 struct stage_plan {
   using fields = zoadam::fields<>;
   static constexpr index tile = tile_of<void>;
+  static constexpr index tensor_results = 0;
   stage_plan() = default;
   stage_plan(layout const&, int) {}
+};
+template <class Formula, class When>
+struct stage_plan<tensor_reduction<Formula, When>> : stage_plan<void> {
+  static constexpr index tensor_results = size_of<typename reducing<Formula>::results>;
+  static_assert(tensor_results <= most_results, "zoadam: a tensor_reduction has at most 4 sums and maxima");
+  using stage_plan<void>::stage_plan;
 };
 
 template <class What, class When, class Up, class Down>
@@ -36,6 +44,7 @@ struct stage_plan<exchange<What, When, Up, Down>> {
       join<std::conditional_t<needs_carry<Up>, zoadam::fields<field<worker, home::worker>>, zoadam::fields<>>,
            std::conditional_t<needs_carry<Down>, zoadam::fields<field<owner, home::owner>>, zoadam::fields<>>>;
   static constexpr index tile = tile_of<Up>;
+  static constexpr index tensor_results = 0;
 
   partition<Up> up;
   partition<Down> down;
@@ -61,6 +70,7 @@ struct plan_of_<std::tuple<Stages...>> {
   using plans = std::tuple<stage_plan<Stages>...>;
   using fields = join<typename stage_plan<Stages>::fields...>;
   static constexpr index tile = largest(tile_of<void>, stage_plan<Stages>::tile...);
+  static constexpr index tensor_results = largest(index{0}, stage_plan<Stages>::tensor_results...);
 
   static plans make([[maybe_unused]] layout const& l, [[maybe_unused]] int ranks) {
     return plans(stage_plan<Stages>(l, ranks)...);

@@ -108,6 +108,7 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.decay = g.decay;
   k.limit = h.limit;
   k.unlimited = h.unlimited;
+  k.contributed = p.contributions > 0 ? 1.0f : 0.0f;
   return k;
 }
 

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "zoadam/detail/tags.hpp"
+#include "zoadam/state/field.hpp"
 
 namespace zoadam::detail {
 
@@ -21,6 +21,29 @@ struct nothing {
   using otherwise = void;
 };
 
+/// A segment that ends in the terms of a tensor_reduction.
+template <class Formula>
+struct reducing : nothing {
+  using formula = Formula;
+  using send_reads = typename Formula::reads;
+  using results = unite<typename Formula::sums, typename Formula::maxima>;
+};
+template <class>
+inline constexpr bool is_reducing = false;
+template <class Formula>
+inline constexpr bool is_reducing<reducing<Formula>> = true;
+
+template <class Tags, class Scalars = tags<>>
+struct scalars_of_ {
+  using type = Scalars;
+};
+template <class Tag, class... Rest, class Scalars>
+struct scalars_of_<tags<Tag, Rest...>, Scalars>
+    : scalars_of_<tags<Rest...>, std::conditional_t<is_tensor_scalar<Tag>, unite<Scalars, tags<Tag>>, Scalars>> {};
+/// The tags of tensor scalars among `Tags`.
+template <class Tags>
+using scalars_of = typename scalars_of_<Tags>::type;
+
 template <class Loads, class Writes, class... Formulas>
 struct pass_traffic {
   using loads = Loads;
@@ -32,7 +55,7 @@ struct pass_traffic<Loads, Writes, Formula, Rest...>
                    Rest...> {};
 
 /// Receive: form of the exchange whose result comes in, or nothing. Send: form of the exchange that the segment
-/// feeds, or nothing. Formulas: the passes between them.
+/// feeds, reducing<Formula>, or nothing. Formulas: the passes between them.
 template <class Receive, class Send, class... Formulas>
 struct segment {
   using receive = Receive;
@@ -44,9 +67,12 @@ struct segment {
   using passes = pass_traffic<typename Receive::receive_reads, received, Formulas...>;
 
  public:
-  using loads = unite<typename passes::loads, subtract<typename Send::send_reads, typename passes::writes>>;
+  using reads = unite<typename passes::loads, subtract<typename Send::send_reads, typename passes::writes>>;
+  using scalars = scalars_of<reads>;
+  using loads = subtract<reads, scalars>;
   using stores = subtract<unite<typename Receive::receive_writes, typename passes::writes>, typename Send::rewrites>;
-  using all = unite<loads, unite<typename Receive::receive_writes, typename passes::writes>>;
+  using all = unite<reads, unite<typename Receive::receive_writes, typename passes::writes>>;
+  static constexpr bool reduces = is_reducing<Send>;
   static constexpr bool empty = std::is_same_v<stores, tags<>> && std::is_same_v<Send, nothing>;
 
   /// The segment with one more pass, and the segment that ends in a send.

@@ -46,11 +46,12 @@ class storage {
     layout_ = std::make_unique<layout>(std::move(tensors), groups);
     plans_ = std::make_unique<typename plans_type::plans const>(plans_type::make(*layout_, ranks));
     index const elements = layout_->elements();
-    for_each_tag(typename fields::tags{}, [&](auto tag) { size_[tag] = elements; });
+    for_each_tag(typename fields::tags{},
+                 [&](auto tag) { size_[tag] = is_tensor_scalar<decltype(tag)> ? layout_->size() : elements; });
     index traffic = 0, result = 0;
     std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, *plans_);
 
-    index const sums = elements / sum_block + 1;
+    index const sums = largest(elements / sum_block + 1, layout_->blocks() * plans_type::tensor_results);
     auto const bytes_of = [](index n, std::size_t size) { return n * static_cast<index>(size); };
     index const coefficient_bytes = bytes_of(groups, sizeof(coefficients<float>));
     index const number_bytes = bytes_of(groups, sizeof(group_numbers));
@@ -188,7 +189,7 @@ class storage {
   std::uint64_t replica_hash(Backend const& backend, std::uint64_t h) const {
     (void)tensors();
     for_each_tag(at_home<fields, home::replica>{},
-                 [&](auto tag) { h = h * 0x100000001b3u + backend.hash(view_.field[tag], layout_->elements(), 0); });
+                 [&](auto tag) { h = h * 0x100000001b3u + backend.hash(view_.field[tag], size_[tag], 0); });
     return h;
   }
 

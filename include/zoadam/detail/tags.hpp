@@ -47,6 +47,12 @@ struct subtract_<tags<A, As...>, B, tags<Rs...>> {
 template <class A, class B>
 using subtract = typename subtract_<A, B>::type;
 
+/// Number of tags in a list.
+template <class List>
+inline constexpr index size_of = 0;
+template <class... Tags>
+inline constexpr index size_of<tags<Tags...>> = index{sizeof...(Tags)};
+
 ZOADAM_CALLS_ANYTHING
 template <class... Tags, class F>
 ZOADAM_HOST_DEVICE constexpr void for_each_tag(tags<Tags...>, [[maybe_unused]] F f) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "zoadam/concepts/stage.hpp"
+#include "zoadam/detail/segment.hpp"
 
 namespace zoadam::detail {
 
@@ -21,6 +22,21 @@ template <class Formula, class When>
 struct pass_tags_of<reduction<Formula, When>> {
   using type = typename Formula::reads;
 };
+template <class Formula, class When>
+struct pass_tags_of<tensor_reduction<Formula, When>> {
+  using type = unite<typename Formula::reads, typename Formula::scalars>;
+};
+
+/// Whether the passes of a program write no scalar of a tensor.
+template <class Stage>
+inline constexpr bool writes_elements = true;
+template <class Formula, class When>
+inline constexpr bool writes_elements<pass<Formula, When>> =
+    std::is_same_v<scalars_of<typename Formula::writes>, tags<>>;
+template <class Program>
+inline constexpr bool passes_write_elements = false;
+template <class... Stages>
+inline constexpr bool passes_write_elements<std::tuple<Stages...>> = (writes_elements<Stages> && ...);
 
 /// Whether the passes and reductions of a program use none of `Tags`, or nothing but `Tags`.
 template <class Program, class Tags>

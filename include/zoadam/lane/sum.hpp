@@ -22,6 +22,14 @@ struct abs_term {
   }
 };
 
+/// x, where terms are summed as they are.
+struct plain_term {
+  template <class L>
+  ZOADAM_INLINE L operator()(L x) const noexcept {
+    return x;
+  }
+};
+
 /// x * x, for norms and scales of the second kind.
 struct square_term {
   template <class L>

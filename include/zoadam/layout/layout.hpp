@@ -10,6 +10,7 @@
 
 #include "zoadam/detail/describe.hpp"
 #include "zoadam/error.hpp"
+#include "zoadam/lane/sum.hpp"
 #include "zoadam/layout/tensor.hpp"
 
 namespace zoadam {
@@ -41,6 +42,7 @@ class layout {
                      whose() + "group " + std::to_string(t.group) + " of " + std::to_string(groups));
       if (t.parameter.empty() && size > 0) alone_.push_back(static_cast<index>(first_.size()) - 1);
       first_.push_back(first_.back() + size);
+      first_block_.push_back(first_block_.back() + (size + sum_block - 1) / sum_block);
     }
     refuse_overlaps(call);
   }
@@ -59,15 +61,14 @@ class layout {
   /// Flat position of tensor t; first(size()) is the number of elements.
   index first(index t) const noexcept { return first_[static_cast<std::size_t>(t)]; }
 
+  /// Blocks of sums over tensors, each counted from its tensor's start: those before tensor t's, or all of them.
+  index first_block(index t) const noexcept { return first_block_[static_cast<std::size_t>(t)]; }
+  index blocks() const noexcept { return first_block_.back(); }
+
   /// The tensor that holds flat position i, 0 <= i < elements(). Empty tensors hold nothing.
-  index find(index i) const noexcept {
-    index low = 0, high = size();
-    while (high - low > 1) {
-      index const middle = low + (high - low) / 2;
-      (first(middle) <= i ? low : high) = middle;
-    }
-    return low;
-  }
+  index find(index i) const noexcept { return find(first_, i); }
+  /// The tensor whose block of sums is number b, 0 <= b < blocks().
+  index find_block(index b) const noexcept { return find(first_block_, b); }
 
   /// Equal on ranks whose tensors agree in order, names, shapes, groups, and in what was given in 16 bits alone.
   void describe(detail::hasher& sink) const {
@@ -80,6 +81,16 @@ class layout {
   }
 
  private:
+  // The last part that begins at or before i.
+  index find(std::vector<index> const& begins, index i) const noexcept {
+    index low = 0, high = size();
+    while (high - low > 1) {
+      index const middle = low + (high - low) / 2;
+      (begins[static_cast<std::size_t>(middle)] <= i ? low : high) = middle;
+    }
+    return low;
+  }
+
   static index product(std::vector<index> const& shape, index if_empty) noexcept {
     if (shape.empty()) return if_empty;
     index p = 1;
@@ -129,6 +140,7 @@ class layout {
 
   std::vector<tensor> tensors_;
   std::vector<index> first_{0};
+  std::vector<index> first_block_{0};
   std::vector<index> alone_;
 };
 

@@ -25,12 +25,13 @@ struct coefficients {
   T epsilon_inside;  ///< under the root; 0 unless asked for
   T epsilon;         ///< beside the root; 0 if it is under it
   T weight_decay;
-  T lr;         ///< learning rate of the group
-  T gamma;      ///< sum of lr since the last exchange
-  T per_gamma;  ///< 1 / gamma; 0 for gamma = 0
-  T decay;      ///< product of 1 - lr * weight_decay since the last exchange
-  T limit;      ///< bound on decoded magnitudes in units of gamma * D^p
-  T unlimited;  ///< added to the bound: 0, or the largest float if there is none
+  T lr;           ///< learning rate of the group
+  T gamma;        ///< sum of lr since the last exchange
+  T per_gamma;    ///< 1 / gamma; 0 for gamma = 0
+  T decay;        ///< product of 1 - lr * weight_decay since the last exchange
+  T limit;        ///< bound on decoded magnitudes in units of gamma * D^p
+  T unlimited;    ///< added to the bound: 0, or the largest float if there is none
+  T contributed;  ///< after an exchange that tells it: 1, or 0 where no worker had a gradient
 
   template <class U>
   ZOADAM_HOST_DEVICE constexpr coefficients<U> as() const noexcept {
@@ -55,7 +56,8 @@ struct coefficients {
             U(per_gamma),
             U(decay),
             U(limit),
-            U(unlimited)};
+            U(unlimited),
+            U(contributed)};
   }
 };
 

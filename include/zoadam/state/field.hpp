@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields: what a composition remembers, per element, and where each value lives.
+// Fields: what a composition remembers, per element or per tensor, and where each value lives.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,11 @@
 
 namespace zoadam {
 
-/// Tags of element values; formulas index their registers with them: r[at::momentum].
+/// Tags of values; formulas index their registers with them: r[at::momentum].
 namespace at {
+/// Base of the tags of values that a tensor has once: formulas get them on every element.
+struct tensor_scalar {};
+
 // The user's own buffers.
 struct gradient_t {
   static constexpr char const* name = "gradient";
@@ -37,6 +40,10 @@ struct momentum_sum_t {
 struct master_t {
   static constexpr char const* name = "master";
 };
+// Scalars of a tensor.
+struct trust_ratio_t : tensor_scalar {
+  static constexpr char const* name = "trust_ratio";
+};
 // Errors of the exchange of What: what its quantizers have not sent yet.
 template <class What>
 struct worker_error_t {
@@ -55,14 +62,30 @@ inline constexpr mean_square_t mean_square;
 inline constexpr anchor_t anchor;
 inline constexpr momentum_sum_t momentum_sum;
 inline constexpr master_t master;
+inline constexpr trust_ratio_t trust_ratio;
 }  // namespace at
 
 /// Where a value lives: on each worker its own; on every rank and equal (hashed); at the owner of its chunk only.
 enum class home { worker, replica, owner };
 
+namespace detail {
+template <class Tag>
+inline constexpr bool is_tensor_scalar = std::is_base_of_v<at::tensor_scalar, Tag>;
+}
+
 /// Declares one float32 value per element. Memory and byte counts are derived from the declarations.
 template <class Tag, home Home>
 struct field {
+  static_assert(!detail::is_tensor_scalar<Tag>, "zoadam: a tensor has this value once: declare it by tensor_field");
+  using tag = Tag;
+  static constexpr home where = Home;
+};
+
+/// Declares one float32 value per tensor, zero at first, that a tensor_reduction sets.
+template <class Tag, home Home = home::replica>
+struct tensor_field {
+  static_assert(detail::is_tensor_scalar<Tag>, "zoadam: the tag of a tensor_field is derived from at::tensor_scalar");
+  static_assert(Home != home::owner, "zoadam: a tensor may have several owners, so its scalars live on every rank");
   using tag = Tag;
   static constexpr home where = Home;
 };
@@ -72,8 +95,10 @@ struct fields {
   using tags = zoadam::tags<typename Fields::tag...>;
   static constexpr int size = sizeof...(Fields);
 
+  /// How many values an element has there.
   template <home Home>
-  static constexpr int count = (0 + ... + (Fields::where == Home ? 1 : 0));
+  static constexpr int count = (0 + ... +
+                                (Fields::where == Home && !detail::is_tensor_scalar<typename Fields::tag> ? 1 : 0));
 };
 
 namespace detail {

@@ -23,9 +23,13 @@ ZOADAM_INLINE auto active(Registers const& r) noexcept {
 }
 
 /// D = sqrt(v / bias + epsilon_inside) + epsilon, the bias dividing once for all elements
+template <class Lane, class Coefficients>
+ZOADAM_INLINE Lane denominator_of(Lane variance, Coefficients const& k) noexcept {
+  return sqrt(variance * k.correction2 + k.epsilon_inside) + k.epsilon;
+}
 template <class Registers, class Coefficients>
 ZOADAM_INLINE auto denominator(Registers const& r, Coefficients const& k) noexcept {
-  return sqrt(r[at::variance] * k.correction2 + k.epsilon_inside) + k.epsilon;
+  return denominator_of(r[at::variance], k);
 }
 
 template <class Registers, class Coefficients>

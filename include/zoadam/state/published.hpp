@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the published Python implementations of 1-bit Adam and 0/1 Adam compute, for comparison and migration.
+// What the published Python implementations of 1-bit Adam, 1-bit LAMB and 0/1 Adam compute, for comparison and
+// migration.
 #pragma once
 
 #include "zoadam/concepts/state.hpp"
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/state/onebit_adam.hpp"
+#include "zoadam/state/onebit_lamb.hpp"
 
 namespace zoadam {
 
@@ -50,6 +52,41 @@ struct published_onebit_adam_state {
   }
 };
 static_assert(state<published_onebit_adam_state>);
+
+/// m / D on every element, with variance or without.
+struct unmasked_direction {
+  using reads = tags<at::momentum_t, at::variance_t>;
+  template <class Registers, class Coefficients>
+  ZOADAM_INLINE static auto of(Registers const& r, Coefficients const& k) noexcept {
+    return r[at::momentum] / formula::denominator(r, k);
+  }
+  template <class Registers, class Lane>
+  ZOADAM_INLINE static Lane counted(Registers const&, Lane value) noexcept {
+    return value;
+  }
+};
+
+/// 1-bit LAMB as published: its step counter stands at 1 before the first step, there is no bias correction, and
+/// elements without variance are treated like others.
+struct published_onebit_lamb_state : onebit_lamb_state {
+  static constexpr bool bias_correction = false;
+
+  constexpr void start(clock& c) const noexcept {
+    c.step = 1;
+    freeze.start(c);
+  }
+  template <class Quantizer, class Sync>
+  constexpr auto program(Quantizer, Sync) const {
+    static_assert(std::same_as<Sync, every_step>, "zoadam: published_onebit_lamb_state exchanges at every step");
+    return onebit_lamb_program<unmasked_direction, false, Quantizer>(ratios);
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("published");
+    onebit_lamb_state::describe(sink);
+  }
+};
+static_assert(state<published_onebit_lamb_state>);
 
 /// Before the freeze: variance steps are the multiples of an interval that doubles after every `scaler` of them.
 /// Variance: due on those steps; else on the others.

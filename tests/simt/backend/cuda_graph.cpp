@@ -62,6 +62,47 @@ TEST_CASE_TEMPLATE("replayed steps are the steps", Optimizer, zero_one_adam<cuda
   for (std::size_t t = 0; t < direct.size(); ++t) CHECK(same_bits(direct[t], replayed[t]));
 }
 
+/// x <- x - lr |x| / |g| g on every tensor, without an exchange.
+struct layerwise_descent_state {
+  struct descent {
+    using reads = tags<at::parameter_t, at::gradient_t, at::trust_ratio_t>;
+    using writes = tags<at::parameter_t>;
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static void run(Registers& r, Coefficients const& k) noexcept {
+      r[at::parameter] = r[at::parameter] - k.lr * r[at::trust_ratio] * formula::gradient(r, k);
+    }
+  };
+  struct direction {
+    using reads = tags<at::gradient_t>;
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto of(Registers const& r, Coefficients const& k) noexcept {
+      return formula::gradient(r, k);
+    }
+  };
+  using fields = zoadam::fields<tensor_field<at::trust_ratio_t, home::worker>>;
+  using agreed = at::parameter_t;
+  void start(zoadam::clock&) const noexcept {}
+  template <class Quantizer, class Sync>
+  auto program(Quantizer, Sync) const {
+    return std::tuple(tensor_reduction<lamb_ratio<direction>>{}, pass<descent>{});
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("layerwise_descent");
+  }
+};
+
+TEST_CASE("reductions per tensor are replayed, too") {
+  using descent =
+      optimizer<identity_quantizer, every_step, layerwise_descent_state, cuda_backend, cuda_thread_transport>;
+  auto const direct = trajectory<descent>(
+      {}, 12, [](descent& o, step_graphs&, double lr, double scale) { return o.step(lr, scale); });
+  auto const replayed = trajectory<descent>(
+      {}, 12, [](descent& o, step_graphs& graphs, double lr, double scale) { return o.step(lr, scale, graphs); });
+  for (std::size_t t = 0; t < direct.size(); ++t) CHECK(same_bits(direct[t], replayed[t]));
+  CHECK(!same_bits(direct[10], direct[11]));
+}
+
 TEST_CASE("the default stream cannot be recorded") { CHECK_THROWS_AS(step_graphs(nullptr), argument_error); }
 
 }  // namespace

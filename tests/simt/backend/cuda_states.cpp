@@ -15,6 +15,8 @@ using settling = threaded<sign_with_feedback<>, every_step, onebit_adam_state<fr
 using published_onebit = threaded<sign_with_feedback<per_tensor, l2>, every_step, published_onebit_adam_state>;
 using published_zero_one =
     threaded<sign_with_feedback<per_tensor, l2>, aligned_local_steps, published_zero_one_adam_state>;
+using lamb_by_tensor = threaded<sign_with_feedback<per_tensor, l2>, every_step, onebit_lamb_state>;
+using published_lamb = threaded<sign_with_feedback<whole, l2>, every_step, published_onebit_lamb_state>;
 using half_moments = threaded<cast_quantizer<bfloat16>, learning_rate_interval, local_adam_state>;
 using half_variance = threaded<sign_with_feedback<block<64>>, local_steps,
                                frozen_variance_state<displacement<>, cast_quantizer<bfloat16>>>;
@@ -29,6 +31,25 @@ TEST_CASE_TEMPLATE("the plain family", Optimizer, sgd<>, momentum_sgd<>, nestero
   pair_job<Optimizer> job;
   job.sizes = {300, 0, 33, 129};
   job.steps = 12;  // at the tenth nobody has a gradient
+  compare_with_cpu(job);
+}
+
+TEST_CASE_TEMPLATE("reductions per tensor", Optimizer, lamb<>, lars<>, onebit_lamb<>, lamb_by_tensor,
+                   published_lamb) {
+  compare_many<Optimizer>({300, 0, 1, 33, 129}, 12);
+  pair_job<Optimizer> job;  // tensors of several blocks
+  job.steps = 10;
+  compare_with_cpu(job);
+}
+
+TEST_CASE_TEMPLATE("reductions per tensor: views that no vector access fits, 16 bits", Optimizer, lamb<>,
+                   onebit_lamb<>) {
+  pair_job<Optimizer> job;
+  job.sizes = {701, 3, 4099, 2049, 64};
+  job.shifts = {0, 1, 2, 3, 1};
+  job.type = dtype::bfloat16;
+  job.working = dtype::float16;
+  job.steps = 10;
   compare_with_cpu(job);
 }
 
