@@ -40,6 +40,7 @@ TEST_CASE("case 18: tables of 2^31 + 5 elements reach the last one") {
   layout const l({{"x", {}, {reinterpret_cast<float*>(64), static_cast<std::size_t>(n)}, {}}}, 1);
   partition<identity_quantizer> const exact(l, 2);
   partition<sign_quantizer<>> const signs(l, 2);
+  partition<sign_quantizer<whole>> const grouped(l, 2);
   auto const reach = [&](std::vector<detail::device_tile> const& tiles) {
     index covered = 0;
     for (detail::device_tile const& each : tiles) covered += each.count;
@@ -49,6 +50,13 @@ TEST_CASE("case 18: tables of 2^31 + 5 elements reach the last one") {
   CHECK(reach(detail::plain_tiles(l)) == n);
   CHECK(reach(detail::outgoing_tiles(l, exact)) == n);
   CHECK(reach(detail::outgoing_tiles(l, signs)) == n);
+  CHECK(reach(detail::outgoing_group_tiles(l, grouped)) == n);
+  CHECK(reach(detail::outgoing_code_tiles(l, grouped)) == n);
+  CHECK(reach(detail::owner_tiles(l, grouped, grouped, 1)) == grouped.elements(1));
+  detail::group_blocks const sums(detail::outgoing_group_tiles(l, grouped), 1);
+  CHECK(sums.first == std::vector<index>{0, (n + block - 1) / block});
+  CHECK(sums.blocks.back().tile == sums.count() - 1);
+  CHECK(sums.blocks.back().count == 5);
   CHECK(reach(detail::owner_tiles(l, exact, exact, 1)) == exact.elements(1));
   CHECK(reach(detail::owner_tiles(l, signs, signs, 1)) == signs.elements(1));
   detail::device_tile const last = detail::owner_tiles(l, exact, exact, 1).back();
@@ -180,7 +188,7 @@ TEST_CASE("each loop is one launch: a second pass over memory would be another")
   // A scale of more than a tile waits for all of the group: further passes, on both sides.
   using paper = twin<zero_one_adam_paper<>>::device<>;
   work scales;
-  for (char const* kernel : {"group_sums_kernel", "group_scales_kernel", "group_codes_kernel"}) {
+  for (char const* kernel : {"group_scales_kernel", "group_codes_kernel"}) {
     for (char const* side : {"worker side", "owner"}) scales[std::string(kernel) + " in range zoadam: " + side] = 1;
   }
   check_work(work_of_steps<paper>(4, four_steps(paper::options_type{})), four_works(scales));
