@@ -334,7 +334,7 @@ class basic_cuda_backend {
                    arguments...);
   }
 
-  static constexpr std::size_t total_shared = sum_partials * sizeof(double);
+  static constexpr std::size_t total_shared = sizeof(detail::pairwise_memory);
   detail::device_sums sums_of(detail::exchange_tables::groups const& g) const noexcept {
     return {g.blocks, g.block_count, group_sums_, group_actives_};
   }

@@ -223,8 +223,9 @@ __device__ inline f32 tile_sum_shared(float const* c, int n, float* scratch) {
   return total;
 }
 
-/// The same scheme in float64 over n floats, by a block of 128 threads; `scratch`: 128 doubles.
-__device__ inline double pairwise_sum_shared(float const* sums, index n, double* scratch) {
+/// The same scheme in float64 over n floats, by a block of 128 threads.
+using pairwise_memory = double[sum_partials];
+__device__ inline double pairwise_sum_shared(float const* sums, index n, pairwise_memory& scratch) {
   int const k = static_cast<int>(threadIdx.x);
   f64 mine(0.0);
   for (index i = k; i < n; i += sum_partials) mine = mine + f64(f32(sums[i]));
@@ -270,12 +271,16 @@ inline constexpr std::size_t memory_bytes = sizeof(memory_of<Quantizer>);
 template <>
 inline constexpr std::size_t memory_bytes<void> = 0;
 
+/// The launch gives sizeof(T) bytes, which the PTX says in a comment, since the compiler counts no dynamic memory.
 template <class T>
 __device__ inline T* shared_memory() {
 #if defined(ZOADAM_SIMT)
   return reinterpret_cast<T*>(simt::dynamic_shared());
 #else
   extern __shared__ __align__(16) unsigned char zoadam_shared_memory[];
+#if defined(__CUDA_ARCH__)
+  asm volatile("// shared memory: %0 bytes" : : "n"(sizeof(T)));
+#endif
   return reinterpret_cast<T*>(zoadam_shared_memory);
 #endif
 }
@@ -705,7 +710,7 @@ struct group_arguments {
 template <class Quantizer, class Fields>
 __global__ void __launch_bounds__(tile_threads) group_scales_kernel(group_arguments<Fields> a) {
   if (a.idle()) return;
-  double* const scratch = shared_memory<double>();
+  pairwise_memory& scratch = *shared_memory<pairwise_memory>();
   for (index g = blockIdx.x; g < a.group_count; g += gridDim.x) {
     index const first = a.first_block[g], n = a.first_block[g + 1] - first;
     double const sum = pairwise_sum_shared(a.sums.sums + first, n, scratch);

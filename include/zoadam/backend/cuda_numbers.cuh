@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(tile_threads)
 template <int = 0>
 __global__ void __launch_bounds__(tile_threads)
     judge_kernel(progress* now, float const* sums, index blocks, double max_norm) {
-  double const squares = pairwise_sum_shared(sums, blocks, shared_memory<double>());
+  double const squares = pairwise_sum_shared(sums, blocks, *shared_memory<pairwise_memory>());
   if (threadIdx.x == 0) judge_gradient(*now, now->bad != 0, squares, max_norm);
 }
 
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(tile_threads)
 }
 template <int = 0>
 __global__ void __launch_bounds__(tile_threads) total_kernel(float const* sums, index blocks, double* total) {
-  double const sum = pairwise_sum_shared(sums, blocks, shared_memory<double>());
+  double const sum = pairwise_sum_shared(sums, blocks, *shared_memory<pairwise_memory>());
   if (threadIdx.x == 0) *total = sum;
 }
 
