@@ -82,11 +82,11 @@ inline facts machine(char const* isa, int rounds, long long elements) {
 
 inline void print(facts const& about) {
   for (auto const& [name, value] : about) std::printf("%-16s  %s\n", name.c_str(), value.c_str());
-  std::printf("\n%-34s %7s %10s %10s %7s %8s\n", "loop", "threads", "ns/element", "B/element", "GB/s", "of copy");
+  std::printf("\n%-42s %7s %10s %10s %7s %8s\n", "loop", "threads", "ns/element", "B/element", "GB/s", "of copy");
 }
 
 inline void print(row const& r) {
-  std::printf("%-34s %7d %10.3f %10.3f %7.1f %8.3f\n", r.name.c_str(), r.threads, r.ns_per_element,
+  std::printf("%-42s %7d %10.3f %10.3f %7.1f %8.3f\n", r.name.c_str(), r.threads, r.ns_per_element,
               r.bytes_per_element, r.bytes_per_element / r.ns_per_element, r.fraction_of_copy);
   std::fflush(stdout);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# On a machine with a GPU, in one call of a few minutes: builds for its device, runs every CUDA test, memcheck and
-# racecheck on a small set, then the benches. Prints a short table; writes JSON and a Markdown table.
+# On a machine with a GPU, in one call of a few minutes: builds for its device, runs every CUDA test and the conformance
+# cases, memcheck and racecheck on a small set, then the benches. Prints a short table; writes JSON and a Markdown table.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +11,8 @@ usage: tests/device.sh OUTPUT_DIR [--mebi-elements N]
   OUTPUT_DIR            results: cuda.json, peers.json, results.md, log.txt
   --mebi-elements N     one size of the benches instead of 16 and 1024 (in units of 2^20)
 Needs nvcc, cmake, ninja and python3, and no network: ZOADAM_THIRD_PARTY names a folder with doctest/doctest.h where doctest is
-not installed, NVCC the compiler where it is not on the path, ZOADAM_CUDA_ARCHITECTURES what to build for (native).
+not installed, and with nlohmann/json.hpp, without which the conformance cases are not run. NVCC names the compiler where it is
+not on the path, ZOADAM_CUDA_ARCHITECTURES what to build for (native).
 TEXT
 }
 
@@ -57,6 +58,12 @@ for program in "$build"/tests/cuda/test.cuda.*; do
   [[ -x $program && ! -d $program ]] || continue
   step "$(basename "$program")" "$program" --no-colors=true
 done
+conformance=$build/tests/cuda/zoadam_conformance_cuda
+if [[ -x $conformance ]]; then
+  step 'conformance cases' "$conformance" tests/conformance/cases --skip deepspeed_onebit_lamb_ --skip sharded_onebit_adam_
+else
+  printf '%-44s %s\n' 'conformance cases' 'NOT RUN: nlohmann/json.hpp is neither installed nor in ZOADAM_THIRD_PARTY'
+fi
 if capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .); then
   step 'generated code' bash tests/cuda/generated_code.sh "$nvcc" include tests/cuda/kernels.cu "$capability"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# generated_code.sh NVCC INCLUDE_DIR SOURCE ARCHITECTURE: prints registers and spills of every kernel of SOURCE and fails if
-# one spills, if a fused kernel lacks accesses of 16 bytes (8 for values of 16 bits), or if --use_fast_math gets at any
+# generated_code.sh NVCC INCLUDE_DIR SOURCE ARCHITECTURE: prints registers, spills and shared memory of every kernel of SOURCE
+# and fails if one spills, if a fused kernel lacks accesses of 16 bytes (8 for values of 16 bits), or if --use_fast_math gets at any
 # operation. Accesses are looked up in the machine code where cuobjdump is found, and in PTX.
 set -euo pipefail
 nvcc=$1 include=$2 source=$3 architecture=$4
@@ -13,14 +13,25 @@ failed=0
   -o "$work/object.o" 2>"$work/ptxas"
 ptx=$(find "$work" -name '*.ptx' | head -n 1)
 
-# name | registers | shared memory | spilled bytes
-awk '/Compiling entry function/ { split($0, part, "\x27"); name = part[2] }
+# Bytes of shared memory that launches give, which the PTX tells in comments: name | bytes.
+awk '/\.entry / { match($0, /_Z[A-Za-z0-9_]+/); name = substr($0, RSTART, RLENGTH) }
+     /shared memory: [0-9]+ bytes/ { match($0, /[0-9]+ bytes/); print name, substr($0, RSTART, RLENGTH - 6) }' "$ptx" |
+  sort -u >"$work/dynamic"
+if [[ ! -s $work/dynamic ]]; then
+  echo 'the PTX tells no size of shared memory'
+  failed=1
+fi
+
+# name | registers | spilled bytes | bytes of shared memory, static and dynamic
+awk 'NR == FNR { shared[$1] = $2; next }
+     /Compiling entry function/ { split($0, part, "\x27"); name = part[2] }
      /bytes stack frame/ { spilled = $(5) + $(9) }
      /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5, RLENGTH - 5)
-                               print name, registers, spilled }' "$work/ptxas" >"$work/kernels"
-printf '%9s %7s  %s\n' registers spilled kernel
-while read -r name registers spilled; do
-  printf '%9d %7d  %s\n' "$registers" "$spilled" "$(c++filt "$name" | cut -c 1-150)"
+                               fixed = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH - 11) : 0
+                               print name, registers, spilled, fixed + shared[name] }' "$work/dynamic" "$work/ptxas" >"$work/kernels"
+printf '%9s %7s %6s  %s\n' registers spilled shared kernel
+while read -r name registers spilled shared; do
+  printf '%9d %7d %6d  %s\n' "$registers" "$spilled" "$shared" "$(c++filt "$name" | cut -c 1-150)"
   if ((spilled > 0)); then
     echo "spills: $name"
     failed=1

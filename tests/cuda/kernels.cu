@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused kernels of 0/1 Adam, 1-bit Adam, Adam and LAMB, for the checks of generated code.
+// The fused kernels of the aliases over device memory, for the checks of generated code.
 #include "zoadam/aliases.hpp"
 #include "zoadam/backend/cuda.cuh"
 #include "zoadam/transport/cuda_thread.hpp"
@@ -23,4 +23,8 @@ void use_all(cudaStream_t stream) {
   use<onebit_adam<cuda_thread_transport, cuda_backend>>(stream);
   use<adam<cuda_thread_transport, cuda_backend>>(stream);
   use<lamb<cuda_thread_transport, cuda_backend>>(stream);
+  use<zero_one_adam_paper<cuda_thread_transport, cuda_backend>>(stream);
+  use<local_adam<cuda_thread_transport, cuda_backend>>(stream);
+  use<zero_adam<cuda_thread_transport, cuda_backend>>(stream);
+  use<zero_onebit_adam<cuda_thread_transport, cuda_backend>>(stream);
 }

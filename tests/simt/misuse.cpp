@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users may hand over by mistake, and ranks that disagree: exceptions that say what, and nothing leaked.
 #include "device.hpp"
+#if defined(ZOADAM_SIMT)
+#include <nccl.h>
+#endif
 
 namespace {
 
@@ -222,6 +225,58 @@ TEST_CASE("too little device memory, at any place of the construction, is told o
     }
     CHECK(failures >= 8);
   }
+}
+
+TEST_CASE("freed memory that NCCL is given is found, at the call or when the operation runs") {
+  expect_nothing_left();
+  for (bool const later : {false, true}) {
+    CAPTURE(later);
+    for (int const which : {0, 1}) {
+      CAPTURE(which);
+      ncclComm_t comm = nullptr;
+      CHECK(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+      std::atomic<bool> open{false};
+      {
+        device_stream const stream, other;
+        void* buffer[2];
+        for (void*& each : buffer) ZOADAM_CUDA(cudaMallocAsync(&each, 64, other));
+        other.wait();
+        auto const gather = [&] { return ncclAllGather(buffer[0], buffer[1], 64, ncclInt8, comm, stream); };
+        auto const wait = [](void* p) {
+          while (!*static_cast<std::atomic<bool>*>(p)) std::this_thread::yield();
+        };
+        if (later) {  // the operation is in the stream; nothing orders the free of another stream behind it
+          ZOADAM_CUDA(cudaLaunchHostFunc(stream, wait, &open));
+          CHECK(gather() == ncclSuccess);
+        }
+        ZOADAM_CUDA(cudaFreeAsync(buffer[which], other));
+        other.wait();
+        if (!later) CHECK(gather() == ncclInvalidArgument);
+        open = true;
+        stream.wait();
+        ZOADAM_CUDA(cudaFreeAsync(buffer[1 - which], stream));
+        stream.wait();
+      }
+      CHECK(ncclCommDestroy(comm) == ncclSuccess);
+      std::vector<std::string> const found = simt::reset();
+      REQUIRE(found.size() == 1);
+      CHECK(found[0].find(later ? "was freed before the operation ran" : "was freed") != std::string::npos);
+      CHECK(found[0].rfind("ncclAllGather: ", 0) == 0);
+    }
+  }
+  // A free in the operation's own stream comes after it.
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+  {
+    device_stream const stream;
+    void* buffer = nullptr;
+    ZOADAM_CUDA(cudaMallocAsync(&buffer, 64, stream));
+    CHECK(ncclAllGather(buffer, buffer, 64, ncclInt8, comm, stream) == ncclSuccess);
+    ZOADAM_CUDA(cudaFreeAsync(buffer, stream));
+    stream.wait();
+  }
+  CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  expect_nothing_left();
 }
 
 #endif

@@ -46,12 +46,12 @@ struct exchange_tables {
   index out_count, own_count;
   index const* up_offsets;
   index const* down_offsets;
-  // groups larger than a tile
+  // groups larger than a tile; what is summed are the tiles above
   struct groups {
-    device_tile const* tiles;
     device_sum_block const* blocks;
-    index const* first;
-    index tile_count, block_count, group_count;
+    index const* first;        ///< block of each group, and the end
+    device_tile const* codes;  ///< tiles that are encoded
+    index block_count, group_count, code_count;
   } up_groups, down_groups;
 };
 
@@ -59,7 +59,10 @@ struct exchange_tables {
 
 /// @tparam Allocator  plain_allocator or pool_allocator
 ///
-/// Execution: device; everything on the stream given, in order
+/// Execution: device; everything on the stream given, in order. What lies between two collectives is one kernel and
+/// one
+///            pass over memory; a scale of more than a tile (per_tensor, whole) takes another, which moves 8 bytes
+///            per element more, or 12 where the bound on decoded values reads the variance
 /// Accuracy:  the bits of the CPU backend
 template <device_allocator Allocator = plain_allocator>
 class basic_cuda_backend {
@@ -232,16 +235,16 @@ class basic_cuda_backend {
         a.in_messages = in.messages;
       }
       if constexpr (!std::is_void_v<up>) {
+        detail::exchange_tables const& t = tables_of(*out.cut);
         a.out_messages = out.messages;
         a.carry = out.carry;
-        if constexpr (detail::single_pass<up>) {
-          a.tiles = tables_of(*out.cut).out_tiles;
-          a.tile_count = tables_of(*out.cut).out_count;
-        }
+        a.tiles = t.out_tiles;
+        a.tile_count = t.out_count;
+        a.sums = sums_of(t.up_groups);
       }
       a.block_sums = view.block_sums;
       launch_tiles("segment", detail::segment_kernel<Segment, down, In::optional, up, Out::optional, Fields>,
-                   a.tile_count, Segment::reduces ? detail::term_bytes<Segment> : shared_bytes<up>, a);
+                   thread_blocks<up>(a), detail::segment_memory_bytes<Segment, up>, a);
       if constexpr (!std::is_void_v<up> && !detail::single_pass<up>) {
         finish_groups<typename Segment::send, up>(view, tables_of(*out.cut).up_groups, Out::optional, false,
                                                   out.messages, out.carry);
@@ -267,7 +270,9 @@ class basic_cuda_backend {
     a.received = received;
     a.message = message;
     a.carry = carry;
-    launch_tiles("owner", detail::owner_kernel<Form, Up, Down, Fields>, a.tile_count, shared_bytes<Down>, a);
+    a.sums = sums_of(t.down_groups);
+    launch_tiles("owner", detail::owner_kernel<Form, Up, Down, Fields>, thread_blocks<Down>(a),
+                 detail::memory_bytes<Down>, a);
     if constexpr (!detail::single_pass<Down>) {
       finish_groups<Form, Down>(view, t.down_groups, false, !Form::unconditional, message, carry);
     }
@@ -353,15 +358,15 @@ class basic_cuda_backend {
                    arguments...);
   }
 
-  static constexpr std::size_t total_shared = sum_partials * sizeof(double);
-  template <class Quantizer>
-  static constexpr std::size_t shared_bytes = [] {
-    if constexpr (detail::single_pass<Quantizer>) {
-      return detail::tile_memory_bytes<Quantizer>;
-    } else {
-      return std::size_t{0};
-    }
-  }();
+  static constexpr std::size_t total_shared = sizeof(detail::pairwise_memory);
+  detail::device_sums sums_of(detail::exchange_tables::groups const& g) const noexcept {
+    return {g.blocks, g.block_count, group_sums_, group_actives_};
+  }
+  // Thread blocks that a kernel which feeds Quantizer has work for.
+  template <class Quantizer, class Arguments>
+  static index thread_blocks(Arguments const& a) noexcept {
+    return std::is_void_v<Quantizer> || detail::single_pass<Quantizer> ? a.tile_count : a.sums.block_count;
+  }
 
   static index sum_blocks(index n) noexcept { return (n + sum_block - 1) / sum_block; }
   template <class Cut>
@@ -370,16 +375,16 @@ class basic_cuda_backend {
     return cut.offsets()[j + 1] - cut.offsets()[j];
   }
 
-  // One thread block per tile; with nothing to do there is nothing to launch.
+  // With nothing to do there is nothing to launch.
   template <class Argument>
-  void launch_tiles(char const* name, void (*kernel)(Argument), index tiles, std::size_t shared,
+  void launch_tiles(char const* name, void (*kernel)(Argument), index blocks, std::size_t shared,
                     std::type_identity_t<Argument> const& argument) const {
-    if (tiles == 0) return;
+    if (blocks == 0) return;
     if (shared > 48 * 1024) {
       ZOADAM_CUDA(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
     }
-    detail::launch(name, kernel, tiles, detail::tile_threads, shared, stream_, argument);
+    detail::launch(name, kernel, blocks, detail::tile_threads, shared, stream_, argument);
   }
   template <class... Parameters>
   void launch_warps(char const* name, void (*kernel)(Parameters...), index warps,
@@ -399,20 +404,16 @@ class basic_cuda_backend {
     a.now = view.now;
     a.optional_up = optional_up;
     a.optional_down = optional_down;
-    a.blocks = g.blocks;
-    a.group_blocks = g.first;
-    a.block_count = g.block_count;
+    a.sums = sums_of(g);
+    a.first_block = g.first;
     a.group_count = g.group_count;
-    a.tiles = g.tiles;
-    a.tile_count = g.tile_count;
-    a.sums = group_sums_;
-    a.actives = group_actives_;
+    a.tiles = g.codes;
+    a.tile_count = g.code_count;
     a.scales = group_scales_;
     a.messages = messages;
     a.carry = carry;
-    launch_warps("group_sums", detail::group_sums_kernel<Form, Quantizer, Fields>, g.block_count, a);
     launch_tiles("group_scales", detail::group_scales_kernel<Quantizer, Fields>, g.group_count, total_shared, a);
-    launch_tiles("group_codes", detail::group_codes_kernel<Form, Quantizer, Fields>, g.tile_count, 0, a);
+    launch_tiles("group_codes", detail::group_codes_kernel<Form, Quantizer, Fields>, g.code_count, 0, a);
   }
 
   template <class Plan, class Put>
@@ -429,23 +430,28 @@ class basic_cuda_backend {
       auto const regions = detail::region_table(tensors, plan.down);
       (void)put(regions, t.in.regions);
       t.in.per_tensor = regions.size() > 1;
-      t.own_count = put(detail::owner_tiles(tensors, plan.up, plan.down, me), t.own_tiles);
-      auto const put_groups = [&](detail::group_blocks const& all, std::vector<detail::device_tile> const& tiles,
+      auto const own = detail::owner_tiles(tensors, plan.up, plan.down, me);
+      t.own_count = put(own, t.own_tiles);
+      auto const put_groups = [&](std::vector<detail::device_tile> const& summed, index count,
+                                  std::vector<detail::device_tile> const& encoded,
                                   detail::exchange_tables::groups& g) {
+        detail::group_blocks const all(summed, count);
         g.block_count = put(all.blocks, g.blocks);
         g.group_count = put(all.first, g.first) - 1;
-        g.tile_count = put(tiles, g.tiles);
+        g.code_count = put(encoded, g.codes);
         blocks = blocks < g.block_count ? g.block_count : blocks;
         groups = groups < g.group_count ? g.group_count : groups;
       };
       if constexpr (detail::single_pass<up>) {
         t.out_count = put(detail::outgoing_tiles(tensors, plan.up), t.out_tiles);
       } else {
-        put_groups(detail::outgoing_groups(plan.up), detail::outgoing_code_tiles(tensors, plan.up), t.up_groups);
+        auto const out = detail::outgoing_group_tiles(tensors, plan.up);
+        t.out_count = put(out, t.out_tiles);
+        put_groups(out, plan.up.pieces() / plan.up.ranks(), detail::outgoing_code_tiles(tensors, plan.up),
+                   t.up_groups);
       }
       if constexpr (!detail::single_pass<down>) {
-        put_groups(detail::owner_groups(plan.down, me), detail::owner_code_tiles(tensors, plan.down, me),
-                   t.down_groups);
+        put_groups(own, plan.down.owned(me), detail::owner_code_tiles(tensors, plan.down, me), t.down_groups);
       }
     }
   }

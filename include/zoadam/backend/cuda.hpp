@@ -43,7 +43,8 @@ inline void expect_stream_of_device(cudaEvent_t event, cudaStream_t stream, char
 
 }  // namespace detail
 
-/// Device memory by cudaMalloc and cudaFree.
+/// Device memory by cudaMalloc and cudaFree, which waits for the whole device: destroying an optimizer while a
+/// collective of another communicator is pending there can wait for that collective.
 struct plain_allocator {
   static void* allocate(std::size_t bytes, cudaStream_t) {
     void* p = nullptr;
@@ -53,7 +54,7 @@ struct plain_allocator {
   static void free(void* p, cudaStream_t) noexcept { (void)cudaFree(p); }
 };
 
-/// Device memory from the stream-ordered pool of the device.
+/// Device memory from the stream-ordered pool of the device, freed in stream order without waiting.
 struct pool_allocator {
   static void* allocate(std::size_t bytes, cudaStream_t stream) {
     void* p = nullptr;

@@ -3,7 +3,8 @@
 // detail/element.hpp.
 //
 // A block of 128 threads works on one tile: what shares a scale, or up to 2048 elements. Thread t loads elements
-// 4t..4t+3 of each row of 512; partial sum k of a tile is thread k's.
+// 4t..4t+3 of each row of 512; partial sum k of a tile is thread k's. What shares a scale and is larger is summed
+// while it is computed, 2048 elements by one thread block, and encoded by another kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -57,13 +58,19 @@ __device__ inline void store_quad(f32 const (&from)[quad], float* p, int n) {
     }
   }
 }
-/// Whole quads of shared memory, at multiples of 16 bytes.
+/// Whole quads of shared memory, at multiples of 16 bytes, and parts of them anywhere.
 __device__ inline void load_shared(float const* p, f32 (&to)[quad]) {
   float4 const v = *reinterpret_cast<float4 const*>(p);
   to[0] = f32(v.x), to[1] = f32(v.y), to[2] = f32(v.z), to[3] = f32(v.w);
 }
 __device__ inline void store_shared(f32 const (&from)[quad], float* p) {
   *reinterpret_cast<float4*>(p) = make_float4(from[0].v, from[1].v, from[2].v, from[3].v);
+}
+__device__ inline void store_shared(f32 const (&from)[quad], float* base, int at, int n) {
+  if (n == quad && at % quad == 0) return store_shared(from, base + at);
+  for (int j = 0; j < quad; ++j) {
+    if (j < n) base[at + j] = from[j].v;
+  }
 }
 template <class Half>
 __device__ inline void load_half_quad(Half const* p, int n, f32 (&to)[quad]) {
@@ -229,8 +236,9 @@ __device__ inline f32 max_shared(float const* c, index n, float* scratch) {
   return most;
 }
 
-/// The same scheme in float64 over n floats, by a block of 128 threads; `scratch`: 128 doubles.
-__device__ inline double pairwise_sum_shared(float const* sums, index n, double* scratch) {
+/// The same scheme in float64 over n floats, by a block of 128 threads.
+using pairwise_memory = double[sum_partials];
+__device__ inline double pairwise_sum_shared(float const* sums, index n, pairwise_memory& scratch) {
   int const k = static_cast<int>(threadIdx.x);
   f64 mine(0.0);
   for (index i = k; i < n; i += sum_partials) mine = mine + f64(f32(sums[i]));
@@ -261,17 +269,32 @@ struct tile_memory {
   float warp[tile_threads / 32];
   int active[tile_threads / 32];
 };
-template <class Quantizer>
-inline constexpr std::size_t tile_memory_bytes = sizeof(tile_memory<Quantizer>);
-template <>
-inline constexpr std::size_t tile_memory_bytes<void> = 0;
+/// What a block of a group larger than a tile keeps there until it is summed.
+struct block_memory {
+  alignas(16) float c[sum_block];
+  float warp[tile_threads / 32];
+  int active[tile_threads / 32];
+};
 
-__device__ inline std::byte* shared_memory() {
+/// Shared memory of a kernel that feeds a quantizer.
+template <class Quantizer>
+using memory_of = std::conditional_t<single_pass<Quantizer>, tile_memory<Quantizer>, block_memory>;
+template <class Quantizer>
+inline constexpr std::size_t memory_bytes = sizeof(memory_of<Quantizer>);
+template <>
+inline constexpr std::size_t memory_bytes<void> = 0;
+
+/// The launch gives sizeof(T) bytes, which the PTX says in a comment, since the compiler counts no dynamic memory.
+template <class T>
+__device__ inline T* shared_memory() {
 #if defined(ZOADAM_SIMT)
-  return simt::dynamic_shared();
+  return reinterpret_cast<T*>(simt::dynamic_shared());
 #else
   extern __shared__ __align__(16) unsigned char zoadam_shared_memory[];
-  return reinterpret_cast<std::byte*>(zoadam_shared_memory);
+#if defined(__CUDA_ARCH__)
+  asm volatile("// shared memory: %0 bytes" : : "n"(sizeof(T)));
+#endif
+  return reinterpret_cast<T*>(zoadam_shared_memory);
 #endif
 }
 
@@ -298,6 +321,21 @@ __device__ inline float tile_scale(tile_memory<Quantizer>& m, int count, int act
   return m.scale;
 }
 
+/// All threads: the sum of block b, whose values lie in shared memory.
+template <class Norm>
+__device__ inline void finish_block(block_memory& m, device_sums const& to, index b, int active) {
+  device_sum_block const& block = to.blocks[b];
+  active = warp_count(active);
+  if (threadIdx.x % 32 == 0) m.active[threadIdx.x / 32] = active;
+  __syncthreads();
+  int const all = m.active[0] + m.active[1] + m.active[2] + m.active[3];
+  f32 const sum = tile_sum_shared<typename Norm::term>(m.c, block.count, m.warp);
+  if (threadIdx.x == 0) {
+    to.sums[b] = sum.v;
+    atomicAdd(&to.actives[block.group], static_cast<unsigned long long>(all));
+  }
+}
+
 /// All threads: encodes a tile and keeps its error. value(e, n, c, limit) fetches a quad.
 template <class Quantizer, bounds Bounds, class Values>
 __device__ inline void encode_tile(Values const& values, int count, float scale, std::byte* payload, index at,
@@ -322,6 +360,22 @@ __device__ inline void encode_tile(Values const& values, int count, float scale,
   }
 }
 
+/// All threads: run(tile) on every tile of a kernel that feeds Quantizer. Where its groups are larger than a tile,
+/// run() leaves the values of a block in shared memory, and returns how many are active; they are summed if `sends`.
+template <class Quantizer, class Arguments, class Run>
+__device__ inline void run_tiles(Arguments const& a, [[maybe_unused]] bool sends, Run const& run) {
+  if constexpr (std::is_void_v<Quantizer> || single_pass<Quantizer>) {
+    for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) (void)run(a.tiles[t]);
+  } else {
+    for (index b = blockIdx.x; b < a.sums.block_count; b += gridDim.x) {
+      device_sum_block const& block = a.sums.blocks[b];
+      int active = 0;
+      for (index t = block.tile; t < block.tile + block.tiles; ++t) active += run(a.tiles[t]);
+      if (sends) finish_block<typename Quantizer::norm>(*shared_memory<block_memory>(), a.sums, b, active);
+    }
+  }
+}
+
 // ---- segments ----
 
 template <class Fields>
@@ -339,6 +393,7 @@ struct segment_arguments {
   std::byte* out_messages;
   float* carry;
   float* block_sums;  ///< of a tensor_reduction: one per tile and result
+  device_sums sums;   ///< where groups are larger than a tile
 };
 
 template <class Quantizer>
@@ -372,9 +427,24 @@ __device__ inline void receive_quad(device_piece const* p, std::byte const* mess
   }
 }
 
+/// Terms of a tile for a tensor_reduction.
+template <class Segment>
+struct term_memory {
+  alignas(16) float terms[size_of<typename Segment::send::results>][tile_size];
+  float warp[tile_threads / 32];
+};
+template <class Segment, class Quantizer>
+inline constexpr std::size_t segment_memory_bytes = [] {
+  if constexpr (Segment::reduces)
+    return sizeof(term_memory<Segment>);
+  else
+    return memory_bytes<Quantizer>;
+}();
+
+/// How many of the values that wait in shared memory for the sum of their block are active, as far as this thread
+/// counts.
 template <class Segment, class Down, class Up, class Fields>
-__device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_index) {
-  device_tile const& tile = a.tiles[tile_index];
+__device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile const& tile) {
   using lanes = element<f32, Segment>;
   using send = typename Segment::send;
   constexpr bool sends = lanes::sends;
@@ -404,11 +474,12 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_
   });
   registers<f32, typename Segment::scalars> scalar;
   for_each_tag(typename Segment::scalars{}, [&](auto tag) { scalar[tag] = f32(*p[tag]); });
-  // Values that a scale has to wait for stay in shared memory, or in the carry where the group is larger than a tile.
-  [[maybe_unused]] tile_memory<Up>* shared = nullptr;
-  if constexpr (sends && single_pass<Up>) shared = reinterpret_cast<tile_memory<Up>*>(shared_memory());
+  // Values that a scale has to wait for stay in shared memory, and in the carry where the group is larger than a
+  // tile.
+  [[maybe_unused]] memory_of<Up>* shared = nullptr;
+  if constexpr (sends) shared = shared_memory<memory_of<Up>>();
 
-  [[maybe_unused]] int active = 0;
+  int active = 0;
   int waiting = 0;
   for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
     int const n = tile.count - e < quad ? tile.count - e : quad;
@@ -447,13 +518,14 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_
         store_shared(value, shared->c + e);
         if constexpr (bounded<send>) store_shared(limit, shared->limit + e);
       } else {
+        store_shared(value, shared->c, static_cast<int>(tile.at % sum_block) + e, n);
         store_quad(value, a.carry + tile.first + e, n);
       }
     }
     if constexpr (Segment::reduces) {
       registers<f32, typename send::results> term[quad];
       for (int j = 0; j < quad; ++j) send::formula::terms(x[j].r, term[j], k);
-      float* to = reinterpret_cast<float*>(shared_memory()) + e;
+      float* to = shared_memory<term_memory<Segment>>()->terms[0] + e;
       for_each_tag(typename send::results{}, [&](auto tag) {
         f32 v[quad];
         for (int j = 0; j < quad; ++j) v[j] = term[j][tag];
@@ -493,10 +565,10 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_
         atomicAdd(reinterpret_cast<unsigned long long*>(&a.now->waiting), static_cast<unsigned long long>(waiting));
       }
     }
+    if constexpr (!send::masked) active = threadIdx.x == 0 ? tile.count : 0;
     if constexpr (single_pass<Up>) {
       float scale = 0;
       if constexpr (Up::has_scale) {
-        if constexpr (!send::masked) active = threadIdx.x == 0 ? tile.count : 0;
         scale = tile_scale(*shared, tile.count, active);
         if (threadIdx.x == 0) *reinterpret_cast<float*>(a.out_messages + tile.scale) = scale;
       }
@@ -511,8 +583,8 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_
   }
   if constexpr (Segment::reduces) {
     using formula = typename send::formula;
-    float* const terms = reinterpret_cast<float*>(shared_memory());
-    float* const scratch = terms + size_of<typename send::results> * tile_size;
+    term_memory<Segment>& m = *shared_memory<term_memory<Segment>>();
+    index const tile_index = &tile - a.tiles;
     __syncthreads();
     index which = 0;
     auto const put = [&](f32 result) {
@@ -520,18 +592,11 @@ __device__ void run_segment_tile(segment_arguments<Fields> const& a, index tile_
       ++which;
     };
     for_each_tag(typename formula::sums{},
-                 [&](auto) { put(tile_sum_shared<plain_term>(terms + which * tile_size, tile.count, scratch)); });
-    for_each_tag(typename formula::maxima{},
-                 [&](auto) { put(max_shared(terms + which * tile_size, tile.count, scratch)); });
+                 [&](auto) { put(tile_sum_shared<plain_term>(m.terms[which], tile.count, m.warp)); });
+    for_each_tag(typename formula::maxima{}, [&](auto) { put(max_shared(m.terms[which], tile.count, m.warp)); });
   }
+  return active;
 }
-
-/// Terms of a tile, one array per result, and a float per warp.
-template <class Segment>
-inline constexpr std::size_t term_bytes = 0;
-template <class Receive, class Formula, class... Passes>
-inline constexpr std::size_t term_bytes<segment<Receive, reducing<Formula>, Passes...>> =
-    (size_of<typename reducing<Formula>::results> * tile_size + tile_threads / 32) * sizeof(float);
 
 /// Optional: a message that may be missing, by what the step has learnt.
 template <class Segment, class Down, bool OptionalIn, class Up, bool OptionalOut, class Fields>
@@ -539,19 +604,19 @@ __global__ void __launch_bounds__(tile_threads, 1) segment_kernel(segment_argume
   if (a.now->defect != 0) return;
   bool const receives = !OptionalIn || a.now->contributions != 0;
   bool const sends = !OptionalOut || a.now->bad == 0;
-  for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
-    if (receives && sends) {
-      run_segment_tile<Segment, Down, Up>(a, t);
-    } else if (sends) {
-      if constexpr (OptionalIn) run_segment_tile<typename Segment::without_receive, void, Up>(a, t);
+  run_tiles<Up>(a, sends, [&](device_tile const& tile) {
+    if (receives && sends) return run_segment_tile<Segment, Down, Up>(a, tile);
+    if (sends) {
+      if constexpr (OptionalIn) return run_segment_tile<typename Segment::without_receive, void, Up>(a, tile);
     } else if (receives) {
-      if constexpr (OptionalOut) run_segment_tile<typename Segment::without_send, Down, void>(a, t);
+      if constexpr (OptionalOut) return run_segment_tile<typename Segment::without_send, Down, void>(a, tile);
     } else {
       if constexpr (OptionalIn && OptionalOut) {
-        run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, t);
+        return run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, tile);
       }
     }
-  }
+    return 0;
+  });
 }
 
 // ---- the owner's side ----
@@ -570,6 +635,7 @@ struct owner_arguments {
   std::byte const* received;
   std::byte* message;
   float* carry;
+  device_sums sums;  ///< where groups are larger than a tile
 };
 
 /// Where an owner's formula finds its value of a tile's first element.
@@ -594,13 +660,11 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
   bool const exact_inverse = (contributions & (contributions - 1)) == 0;
   f32 const divisor(nobody ? 1.0f : static_cast<float>(contributions));
   f32 const inverse = f32(1.0f) / divisor;
-  [[maybe_unused]] tile_memory<Down>* shared = nullptr;
-  if constexpr (single_pass<Down>) shared = reinterpret_cast<tile_memory<Down>*>(shared_memory());
+  memory_of<Down>* const shared = shared_memory<memory_of<Down>>();
 
-  for (index t = blockIdx.x; t < a.tile_count; t += gridDim.x) {
-    device_tile const& tile = a.tiles[t];
+  run_tiles<Down>(a, true, [&](device_tile const& tile) {
     coefficients<f32> const k = a.group[a.tensors[tile.tensor].group].template as<f32>();
-    [[maybe_unused]] int active = 0;
+    int active = 0;
     for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
       int const n = tile.count - e < quad ? tile.count - e : quad;
       owner_element<f32, Form> x[quad];
@@ -650,6 +714,7 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       if constexpr (single_pass<Down>) {
         store_shared(value, shared->c + e);
       } else {
+        store_shared(value, shared->c, static_cast<int>(tile.at % sum_block) + e, n);
         store_quad(value, a.carry + tile.own + e, n);
       }
       for_each_tag(typename Form::own_writes{}, [&](auto tag) {
@@ -658,10 +723,10 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
         store_quad(v, owner_place<decltype(tag)>(a, tile) + e, n);
       });
     }
+    if constexpr (!Form::masked) active = threadIdx.x == 0 ? tile.count : 0;
     if constexpr (single_pass<Down>) {
       float scale = 0;
       if constexpr (Down::has_scale) {
-        if constexpr (!Form::masked) active = threadIdx.x == 0 ? tile.count : 0;
         scale = tile_scale(*shared, tile.count, active);
         if (threadIdx.x == 0) *reinterpret_cast<float*>(a.message + tile.scale) = scale;
       } else {
@@ -675,10 +740,11 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
                                          Down::compensated ? a.carry + tile.own : nullptr);
       __syncthreads();
     }
-  }
+    return active;
+  });
 }
 
-// ---- groups larger than a tile: their scale first, then their codes ----
+// ---- groups larger than a tile, once their blocks are summed: their scales, then their codes ----
 
 template <class Fields>
 struct group_arguments {
@@ -687,14 +753,12 @@ struct group_arguments {
   coefficients<float> const* coefficient;
   progress* now;
   bool optional_up, optional_down;  ///< nothing to do if this worker's gradient is bad, or if nobody contributed
-  device_sum_block const* blocks;
-  index const* group_blocks;  ///< first block of each group, and the end
-  index block_count, group_count;
+  device_sums sums;
+  index const* first_block;  ///< of each group, and the end
+  index group_count;
   device_tile const* tiles;
   index tile_count;
-  float* sums;                  ///< one per block
-  unsigned long long* actives;  ///< one per group
-  float* scales;                ///< one per group
+  float* scales;  ///< one per group
   std::byte* messages;
   float* carry;
 
@@ -703,52 +767,16 @@ struct group_arguments {
   }
 };
 
-template <class Form, class Quantizer, class Fields>
-__global__ void __launch_bounds__(tile_threads) group_sums_kernel(group_arguments<Fields> a) {
-  if (a.idle()) return;
-  int const lane = static_cast<int>(threadIdx.x % 32);
-  index const warps = static_cast<index>(gridDim.x) * (tile_threads / 32);
-  for (index b = static_cast<index>(blockIdx.x) * (tile_threads / 32) + threadIdx.x / 32; b < a.block_count;
-       b += warps) {
-    device_sum_block const block = a.blocks[b];
-    f32 partial[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
-    int active = 0;
-    for (int e = quad * lane; e < block.count; e += static_cast<int>(sum_partials)) {
-      int const n = block.count - e < quad ? block.count - e : quad;
-      f32 c[quad];
-      load_quad(a.carry + block.carry + e, n, c);
-      for (int j = 0; j < quad; ++j) partial[j] = partial[j] + typename Quantizer::norm::term{}(c[j]);
-      if constexpr (Form::masked) {
-        registers<f32, typename Form::bound_reads> r[quad];
-        for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
-          f32 v[quad];
-          load_quad(a.field[tag] + block.first + e, n, v);
-          for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
-        });
-        for (int j = 0; j < quad; ++j) active += j < n && Form::active(r[j]).v;
-      } else {
-        active += n;
-      }
-    }
-    f32 const sum = warp_sum(partial);
-    active = warp_count(active);
-    if (lane == 0) {
-      a.sums[b] = sum.v;
-      atomicAdd(&a.actives[block.group], static_cast<unsigned long long>(active));
-    }
-  }
-}
-
 template <class Quantizer, class Fields>
 __global__ void __launch_bounds__(tile_threads) group_scales_kernel(group_arguments<Fields> a) {
   if (a.idle()) return;
-  double* const scratch = reinterpret_cast<double*>(shared_memory());
+  pairwise_memory& scratch = *shared_memory<pairwise_memory>();
   for (index g = blockIdx.x; g < a.group_count; g += gridDim.x) {
-    index const first = a.group_blocks[g], n = a.group_blocks[g + 1] - first;
-    double const sum = pairwise_sum_shared(a.sums + first, n, scratch);
+    index const first = a.first_block[g], n = a.first_block[g + 1] - first;
+    double const sum = pairwise_sum_shared(a.sums.sums + first, n, scratch);
     if (threadIdx.x == 0) {
-      a.scales[g] = Quantizer::norm::scale(sum, static_cast<index>(a.actives[g]));
-      a.actives[g] = 0;
+      a.scales[g] = Quantizer::norm::scale(sum, static_cast<index>(a.sums.actives[g]));
+      a.sums.actives[g] = 0;
     }
   }
 }

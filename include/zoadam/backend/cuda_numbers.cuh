@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(tile_threads)
 template <int = 0>
 __global__ void __launch_bounds__(tile_threads)
     judge_kernel(progress* now, float const* sums, index blocks, double max_norm) {
-  double const squares = pairwise_sum_shared(sums, blocks, reinterpret_cast<double*>(shared_memory()));
+  double const squares = pairwise_sum_shared(sums, blocks, *shared_memory<pairwise_memory>());
   if (threadIdx.x == 0) judge_gradient(*now, now->bad != 0, squares, max_norm);
 }
 
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(tile_threads)
 }
 template <int = 0>
 __global__ void __launch_bounds__(tile_threads) total_kernel(float const* sums, index blocks, double* total) {
-  double const sum = pairwise_sum_shared(sums, blocks, reinterpret_cast<double*>(shared_memory()));
+  double const sum = pairwise_sum_shared(sums, blocks, *shared_memory<pairwise_memory>());
   if (threadIdx.x == 0) *total = sum;
 }
 
@@ -194,7 +194,7 @@ struct scalar_arguments {
 template <class Formula, class Fields>
 __global__ void __launch_bounds__(tile_threads) finish_kernel(scalar_arguments<Fields> a, Formula formula) {
   if (a.now->defect != 0) return;
-  double* const scratch = reinterpret_cast<double*>(shared_memory());
+  pairwise_memory& scratch = *shared_memory<pairwise_memory>();
   for (index t = blockIdx.x; t < a.tensor_count; t += gridDim.x) {
     device_tensor const& tensor = a.tensors[t];
     registers<f64, typename reducing<Formula>::results> all;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(tile_threads) unite_kernel(scalar_arguments<Fi
   using united = typename Formula::united;
   registers<f64, united> all;
   for_each_tag(united{}, [&](auto tag) {
-    all[tag] = f64(pairwise_sum_shared(a.field[tag], a.tensor_count, reinterpret_cast<double*>(shared_memory())));
+    all[tag] = f64(pairwise_sum_shared(a.field[tag], a.tensor_count, *shared_memory<pairwise_memory>()));
   });
   f64 const filled(static_cast<double>(a.filled));
   for (index t = threadIdx.x; t < a.tensor_count; t += blockDim.x) {

@@ -40,6 +40,14 @@ void for_parts(layout const& l, index first, index last, index most, F const& f)
   }
 }
 
+/// The same for blocks of sums, counted from `first`.
+template <class F>
+void for_block_parts(layout const& l, index first, index last, F const& f) {
+  for (index b = first; b < last; b += sum_block) {
+    for_parts(l, b, last - b < sum_block ? last : b + sum_block, sum_block, f);
+  }
+}
+
 inline std::vector<device_tensor> tensor_table(layout const& l) {
   std::vector<device_tensor> all;
   for (index t = 0; t < l.size(); ++t) {
@@ -51,7 +59,7 @@ inline std::vector<device_tensor> tensor_table(layout const& l) {
   return all;
 }
 
-/// Tiles of loops that send nothing, or whose groups are larger than a tile: the blocks of sums over tensors.
+/// Tiles of loops that send nothing: the blocks of sums over tensors.
 inline std::vector<device_tile> plain_tiles(layout const& l) {
   std::vector<device_tile> all;
   for_parts(l, 0, l.elements(), tile_size, [&](index t, index i, index end) {
@@ -118,7 +126,25 @@ std::vector<device_tile> outgoing_tiles(layout const& l, partition<Quantizer> co
   }
   return all;
 }
-/// The same where a scale has to be known first: pieces cut by themselves, so that codes of a tile fill whole words.
+/// Tiles that are summed by blocks, where groups are larger than a tile.
+template <class Quantizer>
+std::vector<device_tile> outgoing_group_tiles(layout const& l, partition<Quantizer> const& cut) {
+  std::vector<device_tile> all;
+  for (index k = 0; k < cut.pieces(); k += cut.ranks()) {
+    index const first = cut[k].first, last = cut[k + cut.ranks() - 1].last;
+    for_block_parts(l, first, last, [&](index t, index i, index end) {
+      device_tile tile{};
+      tile.first = i;
+      tile.at = i - first;
+      tile.group = k / cut.ranks();
+      tile.count = static_cast<int>(end - i);
+      tile.tensor = static_cast<int>(t);
+      all.push_back(tile);
+    });
+  }
+  return all;
+}
+/// Tiles that are encoded once scales are known: pieces cut by themselves, so that codes of a tile fill whole words.
 /// `carry`: where the compensated values of the piece lie.
 inline void add_code_tiles(layout const& l, piece const& p, index message, index group, index carry,
                            std::vector<device_tile>& all) {
@@ -141,7 +167,7 @@ std::vector<device_tile> owner_tiles(layout const& l, partition<Up> const& up, p
   std::vector<device_tile> all;
   for (index k = 0; k < up.owned(me); ++k) {
     piece const from = up.owned(me, k), to = down.owned(me, k);
-    for_parts(l, to.first, to.last, tile_of<Down>, [&](index t, index i, index end) {
+    auto const add = [&](index t, index i, index end) {
       device_tile tile{};
       tile.first = i;
       tile.at = i - to.first;
@@ -150,26 +176,39 @@ std::vector<device_tile> owner_tiles(layout const& l, partition<Up> const& up, p
       tile.payload = to.payload;
       tile.from_scale = from.scale;
       tile.from_payload = from.payload;
+      tile.group = k;
       tile.count = static_cast<int>(end - i);
       tile.tensor = static_cast<int>(t);
       all.push_back(tile);
-    });
+    };
+    if constexpr (single_pass<Down>) {
+      for_parts(l, to.first, to.last, tile_of<Down>, add);
+    } else {
+      for_block_parts(l, to.first, to.last, add);
+    }
   }
   return all;
 }
 
-/// Blocks of at most 2048 values in groups larger than a tile, counted from each group's start.
+/// Blocks of at most 2048 values in groups larger than a tile, counted from each group's start. `tiles`: of all
+/// groups, in order; a block begins with one of them.
 struct group_blocks {
   std::vector<device_sum_block> blocks;
-  std::vector<index> first{0};
+  std::vector<index> first;  ///< block of each group, and the end
 
-  void add(index carry, index flat, index size) {
-    index const group = static_cast<index>(first.size()) - 1;
-    for (index i = 0; i < size; i += sum_block) {
-      blocks.push_back({carry + i, flat + i, group, static_cast<int>(size - i < sum_block ? size - i : sum_block)});
+  group_blocks(std::vector<device_tile> const& tiles, index groups) {
+    auto const before = [&](index group) { first.resize(static_cast<std::size_t>(group) + 1, count()); };
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      if (tiles[t].at % sum_block == 0) {
+        before(tiles[t].group);
+        blocks.push_back({static_cast<index>(t), tiles[t].group, 0, 0});
+      }
+      blocks.back().tiles += 1;
+      blocks.back().count += tiles[t].count;
     }
-    first.push_back(static_cast<index>(blocks.size()));
+    before(groups);
   }
+  index count() const noexcept { return static_cast<index>(blocks.size()); }
 };
 template <class Quantizer>
 std::vector<device_tile> outgoing_code_tiles(layout const& l, partition<Quantizer> const& cut) {
@@ -184,24 +223,6 @@ template <class Quantizer>
 std::vector<device_tile> owner_code_tiles(layout const& l, partition<Quantizer> const& cut, int me) {
   std::vector<device_tile> all;
   for (index k = 0; k < cut.owned(me); ++k) add_code_tiles(l, cut.owned(me, k), 0, k, cut.owned(me, k).own, all);
-  return all;
-}
-template <class Quantizer>
-group_blocks outgoing_groups(partition<Quantizer> const& cut) {
-  group_blocks all;
-  for (index k = 0; k < cut.pieces(); k += cut.ranks()) {
-    index const first = cut[k].first;
-    all.add(first, first, cut[k + cut.ranks() - 1].last - first);
-  }
-  return all;
-}
-template <class Quantizer>
-group_blocks owner_groups(partition<Quantizer> const& cut, int me) {
-  group_blocks all;
-  for (index k = 0; k < cut.owned(me); ++k) {
-    piece const p = cut.owned(me, k);
-    all.add(p.own, p.first, p.last - p.first);
-  }
   return all;
 }
 

@@ -25,7 +25,7 @@ struct device_tensor {
 struct device_tile {
   index first;  ///< flat position
   index own;    ///< position among the owner's elements
-  index at;     ///< elements of its piece before it
+  index at;     ///< elements before it in its piece, or in its group where that is larger than a tile
   index scale;  ///< byte offsets in the messages that it writes
   index payload;
   index from_scale;  ///< at the owner: byte offsets in each message that it reads
@@ -51,11 +51,18 @@ struct device_cut {
   bool per_tensor;
 };
 
-/// Up to 2048 values of a group, summed by one warp. `carry`: their position among the compensated values.
+/// Up to 2048 values of a group larger than a tile, counted from its start: neighbouring tiles, of one thread block.
 struct device_sum_block {
-  index carry, first;  ///< `first`: flat position
+  index tile;  ///< the first
   index group;
-  int count;
+  int tiles, count;  ///< of tiles, of values
+};
+/// Where the sums of blocks go.
+struct device_sums {
+  device_sum_block const* blocks;
+  index block_count;
+  float* sums;                  ///< one per block
+  unsigned long long* actives;  ///< one per group
 };
 
 }  // namespace zoadam::detail

@@ -225,7 +225,8 @@ class basic_mpi_transport {
 
   void run(detail::collective kind, std::span<index const> offsets, std::byte const* send, std::byte* receive) {
     if (state_.aborted) fail<aborted_error>(kind, "a rank gave up or an earlier call failed");
-    if (char const* defect = detail::collective_defect(kind, state_.rank, state_.size, offsets, send, receive)) {
+    if (std::string const defect = detail::collective_defect(kind, state_.rank, state_.size, offsets, send, receive);
+        !defect.empty()) {
       abort();
       fail<argument_error>(kind, defect);
     }

@@ -144,7 +144,8 @@ class nccl_transport {
     check();
     detail::phase const range(kind == detail::collective::all_to_all ? "zoadam: all_to_all" : "zoadam: all_gather");
     int const me = state_->rank, ranks = state_->size;
-    if (char const* const defect = detail::collective_defect(kind, me, ranks, offsets, send, receive)) {
+    if (std::string const defect = detail::collective_defect(kind, me, ranks, offsets, send, receive);
+        !defect.empty()) {
       std::string const text = detail::collective_name("nccl_transport", kind) + defect;
       state_->watchdog.give_up(cause::aborted, text);
       throw argument_error(text);

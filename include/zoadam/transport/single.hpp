@@ -23,13 +23,16 @@ inline std::string collective_name(char const* transport_name, collective kind) 
          (kind == collective::all_to_all ? "::all_to_all: " : "::all_gather: ");
 }
 
-/// What is wrong with the arguments of a collective on this rank alone; null if nothing is. The text is returned and
+/// What is wrong with the arguments of a collective on this rank alone; empty if nothing is. The text is returned and
 /// not thrown, because a transport has to wake its peers before it throws.
-inline char const* collective_defect(collective kind, int rank, int size, std::span<index const> offsets,
-                                     std::byte const* send, std::byte const* receive) noexcept {
+inline std::string collective_defect(collective kind, int rank, int size, std::span<index const> offsets,
+                                     std::byte const* send, std::byte const* receive) {
   if (size < 1) return "the transport was moved from";
   auto const ranks = static_cast<std::size_t>(size);
-  if (offsets.size() != ranks + 1) return "offsets must have size() + 1 entries";
+  if (offsets.size() != ranks + 1) {
+    return "offsets must have size() + 1 = " + std::to_string(ranks + 1) + " entries, not " +
+           std::to_string(offsets.size());
+  }
   if (offsets[0] < 0) return "offsets must not be negative";
   for (std::size_t i = 0; i < ranks; ++i)
     if (offsets[i + 1] < offsets[i]) return "offsets must not decrease";
@@ -37,7 +40,7 @@ inline char const* collective_defect(collective kind, int rank, int size, std::s
   bool const any = offsets[ranks] > offsets[0];
   if ((kind == collective::all_to_all ? any : own) && send == nullptr) return "send must not be null";
   if ((kind == collective::all_to_all ? own : any) && receive == nullptr) return "receive must not be null";
-  return nullptr;
+  return {};
 }
 
 /// Length of the message of (or for) `rank`.
@@ -119,7 +122,8 @@ class single_transport {
   void run(detail::collective kind, std::span<index const> offsets, std::byte const* send, std::byte* receive) {
     if (aborted_)
       throw aborted_error(detail::collective_name("single_transport", kind) + "aborted by an earlier call");
-    if (char const* const defect = detail::collective_defect(kind, 0, size_, offsets, send, receive)) {
+    if (std::string const defect = detail::collective_defect(kind, 0, size_, offsets, send, receive);
+        !defect.empty()) {
       aborted_ = true;  // as on every other transport
       throw argument_error(detail::collective_name("single_transport", kind) + defect);
     }

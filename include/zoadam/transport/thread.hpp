@@ -90,7 +90,7 @@ class thread_hub {
     auto const deadline = std::chrono::steady_clock::now() + time_limit_;
     std::unique_lock lock(mutex_);
     if (failure_ != failure::none || left_) throw_aborted(kind);
-    if (char const* const defect = collective_defect(kind, rank, size(), offsets, send, receive)) {
+    if (std::string const defect = collective_defect(kind, rank, size(), offsets, send, receive); !defect.empty()) {
       fail(failure::aborted);
       throw argument_error(collective_name("thread_transport", kind) + defect);
     }

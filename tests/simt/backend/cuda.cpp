@@ -40,6 +40,7 @@ TEST_CASE("case 18: tables of 2^31 + 5 elements reach the last one") {
   layout const l({{"x", {}, {reinterpret_cast<float*>(64), static_cast<std::size_t>(n)}, {}}}, 1);
   partition<identity_quantizer> const exact(l, 2);
   partition<sign_quantizer<>> const signs(l, 2);
+  partition<sign_quantizer<whole>> const grouped(l, 2);
   auto const reach = [&](std::vector<detail::device_tile> const& tiles) {
     index covered = 0;
     for (detail::device_tile const& each : tiles) covered += each.count;
@@ -49,6 +50,13 @@ TEST_CASE("case 18: tables of 2^31 + 5 elements reach the last one") {
   CHECK(reach(detail::plain_tiles(l)) == n);
   CHECK(reach(detail::outgoing_tiles(l, exact)) == n);
   CHECK(reach(detail::outgoing_tiles(l, signs)) == n);
+  CHECK(reach(detail::outgoing_group_tiles(l, grouped)) == n);
+  CHECK(reach(detail::outgoing_code_tiles(l, grouped)) == n);
+  CHECK(reach(detail::owner_tiles(l, grouped, grouped, 1)) == grouped.elements(1));
+  detail::group_blocks const sums(detail::outgoing_group_tiles(l, grouped), 1);
+  CHECK(sums.first == std::vector<index>{0, (n + block - 1) / block});
+  CHECK(sums.blocks.back().tile == sums.count() - 1);
+  CHECK(sums.blocks.back().count == 5);
   CHECK(reach(detail::owner_tiles(l, exact, exact, 1)) == exact.elements(1));
   CHECK(reach(detail::owner_tiles(l, signs, signs, 1)) == signs.elements(1));
   detail::device_tile const last = detail::owner_tiles(l, exact, exact, 1).back();
@@ -101,6 +109,107 @@ TEST_CASE_TEMPLATE("case 8: bytes reported are bytes of the device allocated", O
                                                       {}, group.rank(0, stream), cuda_backend(stream));
   CHECK(static_cast<index>(allocated() - before) == o.memory().total());
   CHECK(o.memory().masters == (4 * 5000 + 63) / 64 * 64);
+}
+
+/// What steps enqueue, each with its number: launches by kernel and phase, copies, fills.
+using work = std::map<std::string, std::size_t>;
+
+/// The work of the steps 1, 2, ... of one rank.
+template <class Optimizer>
+std::vector<work> work_of_steps(int steps, typename Optimizer::options_type const& options = {}) {
+  constexpr std::size_t n = 5000;
+  auto const so_far = [] {
+    work all = simt::launches();
+    for (char const* call : {"cudaMemcpyAsync", "cudaMemsetAsync"}) all[call] = simt::calls(call);
+    return all;
+  };
+  device_stream const stream;
+  device_array<float> const x(n), g(n);
+  x.put(flat(n, 0.5f).data(), stream);
+  g.put(noisy_gradient(3, 0, 1, n).data(), stream);
+  cuda_thread_group group(1);
+  Optimizer o({{"x", {}, x.span(), g.span()}}, options, group.rank(0, stream), cuda_backend(stream));
+  std::vector<work> all;
+  for (int step = 1; step <= steps; ++step) {
+    work const before = so_far();
+    (void)o.step(1e-2);
+    work now = so_far();
+    for (auto const& [name, count] : before) {
+      if ((now[name] -= count) == 0) now.erase(name);
+    }
+    all.push_back(now);
+  }
+  return all;
+}
+
+/// Passes over elements of a step, and the launches of one thread block that every step or exchange has.
+work with_small_ones(std::size_t exchanges, work passes) {
+  passes.insert({{"begin_kernel", 1},
+                 {"gradient_kernel in range zoadam: gradient", 1},
+                 {"judge_kernel in range zoadam: gradient", 1},
+                 {"refresh_kernel", 1}});
+  for (char const* name : {"headers_up_kernel", "read_headers_up_kernel", "header_down_kernel",
+                           "read_headers_down_kernel", "owner_kernel in range zoadam: owner"}) {
+    if (exchanges > 0) passes[name] = exchanges;
+  }
+  passes["cudaMemcpyAsync"] = 1 + 2 * exchanges;  // the report, and the own message of each collective
+  return passes;
+}
+
+void check_work(std::vector<work> const& done, std::vector<work> const& expected) {
+  REQUIRE(done.size() == expected.size());
+  for (std::size_t step = 0; step < done.size(); ++step) {
+    std::string all;
+    for (auto const& [name, count] : done[step]) all += std::to_string(count) + " " + name + "\n";
+    INFO("step " << step + 1 << ":\n" << all);
+    CHECK(done[step] == expected[step]);
+  }
+}
+
+TEST_CASE("each loop is one launch: a second pass over memory would be another") {
+  char const *const local = "segment_kernel in range zoadam: local step",
+                    *const worker = "segment_kernel in range zoadam: worker side",
+                    *const apply = "segment_kernel in range zoadam: apply";
+  // A variance round with an exchange, an exchange, a local step, an exchange that closes a window of two.
+  auto const four_steps = [](auto options) {
+    options.sync = {1, 1, 2};
+    options.state.variance_schedule.stop = 1;
+    return options;
+  };
+  auto const four_works = [&](work const& scales) {
+    work first{{worker, 2}, {apply, 1}, {"refresh_kernel", 2}}, exchange{{worker, 1}, {apply, 1}};
+    first.insert(scales.begin(), scales.end());
+    exchange.insert(scales.begin(), scales.end());
+    return std::vector{with_small_ones(2, first), with_small_ones(1, exchange), with_small_ones(0, {{local, 1}}),
+                       with_small_ones(1, exchange)};
+  };
+  using zero_one = twin<zero_one_adam<>>::device<>;
+  check_work(work_of_steps<zero_one>(4, four_steps(zero_one::options_type{})), four_works({}));
+  // A scale of more than a tile waits for all of the group: further passes, on both sides.
+  using paper = twin<zero_one_adam_paper<>>::device<>;
+  work scales;
+  for (char const* kernel : {"group_scales_kernel", "group_codes_kernel"}) {
+    for (char const* side : {"worker side", "owner"}) scales[std::string(kernel) + " in range zoadam: " + side] = 1;
+  }
+  check_work(work_of_steps<paper>(4, four_steps(paper::options_type{})), four_works(scales));
+
+  // The loop that takes in the mean takes the step, be the mean exact or in one bit.
+  using onebit = twin<onebit_adam<>>::device<>;
+  onebit::options_type freezing;
+  freezing.state.freeze.step = 1;
+  check_work(work_of_steps<onebit>(2, freezing),
+             {with_small_ones(1, {{worker, 1}, {apply, 1}, {"refresh_kernel", 2}}),
+              with_small_ones(1, {{worker, 1}, {apply, 1}})});
+  check_work(work_of_steps<twin<adam<>>::device<>>(1),
+             {with_small_ones(1, {{worker, 1}, {apply, 1}, {"refresh_kernel", 2}})});
+
+  // Adam without an exchange, then with one.
+  using averaged = twin<local_adam<>>::device<>;
+  averaged::options_type rarely;
+  rarely.sync.interval = 2;
+  check_work(work_of_steps<averaged>(2, rarely),
+             {with_small_ones(0, {{local, 1}, {"refresh_kernel", 2}}),
+              with_small_ones(1, {{worker, 1}, {apply, 1}, {"refresh_kernel", 2}})});
 }
 
 #endif

@@ -29,4 +29,14 @@ TEST_CASE_TEMPLATE("spaces", Optimizer, zero_replace, zero_correct, half_replace
   compare_many<Optimizer>();
 }
 
+TEST_CASE_TEMPLATE("groups of several blocks of sums, whose borders are no tensor's", Optimizer, one_replace,
+                   one_correct, sum_replace) {
+  pair_job<Optimizer> job;
+  job.ranks = 2;
+  job.sizes = {700, 0, 4099, 33, 2048, 1, 5000};
+  job.shifts = {0, 0, 1, 0, 0, 3, 0};
+  job.steps = 8;
+  compare_with_cpu(job);
+}
+
 }  // namespace

@@ -19,8 +19,8 @@ namespace simt {
 inline constexpr std::size_t default_dynamic_shared = 48 * 1024;
 inline constexpr std::size_t most_dynamic_shared = 227 * 1024;
 
-/// A kernel's symbol where the program exports it, its address otherwise, and the innermost NVTX range.
-inline std::string kernel_name(void const* kernel) {
+/// A kernel's symbol where the program exports it, its address otherwise.
+inline std::string symbol(void const* kernel) {
   std::string name = text(kernel, 0).substr(0, text(kernel, 0).find(' '));
   Dl_info info{};
   if (dladdr(kernel, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == kernel) {
@@ -29,8 +29,17 @@ inline std::string kernel_name(void const* kernel) {
     name = readable != nullptr ? readable : info.dli_sname;
     std::free(readable);
   }
-  if (!this_thread().ranges.empty()) name += " in range " + this_thread().ranges.back();
-  return "kernel " + name;
+  return name;
+}
+/// The innermost NVTX range, as the end of a text.
+inline std::string in_range() {
+  std::vector<std::string> const& ranges = this_thread().ranges;
+  return ranges.empty() ? "" : " in range " + ranges.back();
+}
+/// A symbol without return type, namespaces, template arguments and parameters.
+inline std::string plain_name(std::string const& symbol) {
+  std::string const front = symbol.substr(0, symbol.find_first_of("<("));
+  return front.substr(front.find_last_of(": ") + 1);
 }
 
 inline cudaError_t check_shape(world_lock const&, grid_shape const& g, void const* kernel, int device) {
@@ -59,13 +68,14 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::si
   grid_shape const shape{grid, block, dynamic_shared_bytes};
   CUstream_st* const s = resolve(lock, "cudaLaunchKernel", stream);
   if (s == nullptr) return leave(cudaErrorInvalidResourceHandle);
-  std::string const name = kernel_name(address);
+  std::string const known_as = symbol(address), name = "kernel " + known_as + in_range();
   if (s->device != this_thread().device) {
     violation(name + ": launched into a stream of another device than the current one");
     return leave(cudaErrorInvalidResourceHandle);
   }
   if (cudaError_t const wrong = check_shape(lock, shape, address, s->device); wrong != cudaSuccess)
     return leave(wrong);
+  if (this_thread().uncounted == 0) ++the_world().launches[plain_name(known_as) + in_range()];
   struct packed {
     void (*function)(Parameters...);
     values bound;

@@ -229,7 +229,13 @@ inline void run_batch(batch const& b) {
       violation("rank " + std::to_string(t.peer) + " in " + m->call + " sends " + std::to_string(m->count) +
                 " of type " + std::to_string(m->type) + ", rank " + std::to_string(c->rank) + " in " + t.call +
                 " expects " + std::to_string(t.count) + " of type " + std::to_string(t.type));
-    std::size_t const bytes = std::min(m->count * bytes_of(m->type), t.count * bytes_of(t.type));
+    std::size_t bytes = std::min(m->count * bytes_of(m->type), t.count * bytes_of(t.type));
+    for (void const* p : {m->data, static_cast<void const*>(t.to)}) {
+      // A free in stream order, which comes after this, is none yet.
+      if (bytes == 0 || find_allocation(lock, p) != nullptr || !was_freed(lock, p)) continue;
+      violation(std::string(t.call) + ": " + text(p, bytes) + " was freed before the operation ran");
+      bytes = 0;
+    }
     if (bytes > 0) std::memmove(t.to, m->data, bytes);
     m->taken = true;
     m->from->sends_alone_to = -1;

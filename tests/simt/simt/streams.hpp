@@ -287,6 +287,7 @@ inline std::vector<std::string> reset() {
   w.memory_per_device = std::size_t{1} << 40;
   w.multiprocessors = 4;
   w.cuda = {}, w.nccl = {};
+  w.launches.clear();
   w.default_stream_uses = 0;
   w.dynamic_shared_limit.clear();
   set_thread_order(order::in_order);

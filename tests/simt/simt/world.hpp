@@ -64,6 +64,7 @@ struct world {
   std::size_t memory_per_device = std::size_t{1} << 40;
   int multiprocessors = 4;
   call_log cuda, nccl;
+  std::map<std::string, std::size_t> launches;  // by kernel and NVTX range
   std::size_t default_stream_uses = 0;
   std::map<std::pair<void const*, int>, std::size_t> dynamic_shared_limit;  // kernel and device
 
@@ -228,6 +229,12 @@ inline std::map<std::string, std::size_t, std::less<>> calls_by_name() {
   auto all = the_world().cuda.by_name;
   for (auto const& each : the_world().nccl.by_name) all.insert(each);
   return all;
+}
+/// Launches that succeeded: by the kernel's plain name where the program exports it, then " in range " and the
+/// innermost NVTX range, if any. Counted when enqueued or captured.
+inline std::map<std::string, std::size_t> launches() {
+  world_lock const lock(the_world().mutex);
+  return the_world().launches;
 }
 inline std::size_t default_stream_uses() {
   world_lock const lock(the_world().mutex);
