@@ -220,4 +220,17 @@ TEST_CASE("tile_sum pads with zeros: every set gives the bits of the scalar one"
   }
 }
 
+TEST_CASE("tile_max is the largest, wherever it lies, and at least +0") {
+  for_every_set([&]<class Isa>() { CHECK(zoadam::detail::tile_max<Isa>(nullptr, 0) == 0); });
+  for (index n = 1; n <= 40; ++n) {
+    for (index at = 0; at < n; ++at) {
+      std::vector<float> c(static_cast<std::size_t>(n), 0.25f);
+      c[static_cast<std::size_t>(at)] = 3;
+      int wrong = 0;
+      for_every_set([&]<class Isa>() { wrong += zoadam::detail::tile_max<Isa>(c.data(), n) != 3; });
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 }  // namespace

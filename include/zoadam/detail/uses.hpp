@@ -50,6 +50,12 @@ template <class... Stages, class Tags>
 inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
     (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, tags<>> && ...);
 
+/// Whether a program has a tensor_reduction.
+template <class Program>
+inline constexpr bool reduces_tensors = false;
+template <class... Stages>
+inline constexpr bool reduces_tensors<std::tuple<Stages...>> = (is_tensor_reduction<Stages> || ...);
+
 template <class Stage>
 inline constexpr bool closes_window = false;
 template <class What, class When, class Up, class Down>

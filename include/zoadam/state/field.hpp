@@ -95,7 +95,7 @@ struct fields {
   using tags = zoadam::tags<typename Fields::tag...>;
   static constexpr int size = sizeof...(Fields);
 
-  /// How many values an element has there.
+  /// Values per element.
   template <home Home>
   static constexpr int count = (0 + ... +
                                 (Fields::where == Home && !detail::is_tensor_scalar<typename Fields::tag> ? 1 : 0));

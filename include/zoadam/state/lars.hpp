@@ -78,8 +78,8 @@ struct lars_step {
 };
 
 /// LARS: options.beta1 is the momentum; beta2 and epsilon are not used. The momentum is in the units of the
-/// parameters and holds the learning rates of its steps. Memory traffic beyond the exchange, float32: 32 bytes per
-/// element.
+/// parameters and holds the learning rates of its steps. Memory traffic from a received mean on, in float32: 12 bytes
+/// per element up to the norms and 20 for the step.
 ///
 /// Source: LARS (You, Gitman, Ginsburg), Algorithm 1. Where a norm is 0 the ratio is 1, as in optax; optax divides by
 /// |g + weight_decay x|, which differs where there is weight decay.

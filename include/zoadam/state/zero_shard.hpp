@@ -19,6 +19,8 @@ struct at_owners_<fields<Fields...>> {
   static_assert(((Fields::where != home::worker) && ...),
                 "zoadam: zero_shard: a value that each worker has for itself has no owner; shard a state whose "
                 "fields are the same on all workers");
+  static_assert((!is_tensor_scalar<typename Fields::tag> && ...),
+                "zoadam: zero_shard: a tensor may have several owners, none of which could compute its norm");
   using type = fields<field<typename Fields::tag, home::owner>...>;
 };
 /// The same fields, at owners.
