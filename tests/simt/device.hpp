@@ -64,9 +64,9 @@ struct pair_job {
 
 inline bool same_report(zoadam::step_report const& a, zoadam::step_report const& b) {
   return a.step == b.step && a.exchanged == b.exchanged && a.variance_updated == b.variance_updated &&
-         a.skipped_here == b.skipped_here && a.skipped_workers == b.skipped_workers && a.skipped_since == b.skipped_since &&
-         a.gradient_norm == b.gradient_norm && a.waiting == b.waiting && a.bytes_sent == b.bytes_sent &&
-         a.payload_bytes == b.payload_bytes;
+         a.skipped_here == b.skipped_here && a.skipped_workers == b.skipped_workers &&
+         a.skipped_since == b.skipped_since && a.gradient_norm == b.gradient_norm && a.waiting == b.waiting &&
+         a.bytes_sent == b.bytes_sent && a.payload_bytes == b.payload_bytes;
 }
 
 /// Runs both and compares every report, parameter, field and hash after every step, bit by bit.
