@@ -143,7 +143,15 @@ class arena {
     view.numbers = reinterpret_cast<detail::group_numbers*>(at + 2048);
     view.contributes = reinterpret_cast<unsigned char*>(at + 3072);
     view.groups = 1;
-    view.hyper = {0.9, 0.999, 0, 1e-8f, 0, 1, 0, true};
+    view.hyper = {.beta1 = 0.9,
+                  .beta2 = 0.999,
+                  .warming = 0,
+                  .max_norm = 0,
+                  .epsilon = 1e-8f,
+                  .epsilon_inside = 0,
+                  .limit = 1,
+                  .unlimited = 0,
+                  .corrects_bias = true};
     block_sums_ = backend.allocate((elements / sum_block + 2) * 4);
     view.block_sums = reinterpret_cast<float*>(block_sums_.data());
     ZOADAM_CUDA(cudaMemsetAsync(view.contributes, 1, ranks, stream));
