@@ -59,10 +59,9 @@ struct exchange_tables {
 
 /// @tparam Allocator  plain_allocator or pool_allocator
 ///
-/// Execution: device; everything on the stream given, in order. What lies between two collectives is one kernel and
-/// one
-///            pass over memory; a scale of more than a tile (per_tensor, whole) takes another, which moves 8 bytes
-///            per element more, or 12 where the bound on decoded values reads the variance
+/// Execution: device; everything on the stream given, in order. What lies between two collectives or reductions
+///            is one kernel and one pass over memory; a scale of more than a tile (per_tensor, whole) takes another,
+///            for 8 bytes per element, or 12 where the bound on decoded values reads the variance
 /// Accuracy:  the bits of the CPU backend
 template <device_allocator Allocator = plain_allocator>
 class basic_cuda_backend {
