@@ -35,6 +35,8 @@ void configure(zoadam::gradient_program<Parts...>&, settings const&) {}  // SGD 
 inline void configure(zoadam::lamb_state&, settings const&) {}
 inline void configure(zoadam::lars_state&, settings const&) {}
 inline void configure(zoadam::onebit_lamb_state& state, settings const& s) { state.freeze.step = s.freeze_step; }
+template <class Outer>
+void configure(zoadam::outer_state<Outer>&, settings const&) {}
 inline void configure(zoadam::onebit_adam_state<>& state, settings const& s) { state.freeze.step = s.freeze_step; }
 template <class... Choices>
 void configure(zoadam::frozen_variance_state<Choices...>& state, settings const& s) {

@@ -208,6 +208,7 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
   CHECK(name(std::type_identity<rmsprop<>>{}) == "identity every_step rmsprop");
   CHECK(name(std::type_identity<nadam<>>{}) == "identity every_step nadam(0.004, 0.999837)");
   CHECK(name(std::type_identity<amsgrad<>>{}) == "identity every_step amsgrad");
+  CHECK(name(std::type_identity<diloco<>>{}) == "identity fixed_interval(4, 0) outer nesterov(0.9, 0.7)");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "zoadam/state/onebit_adam.hpp"
 #include "zoadam/state/onebit_lamb.hpp"
 #include "zoadam/state/sgd.hpp"
+#include "zoadam/state/outer.hpp"
 #include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
@@ -93,5 +94,10 @@ template <transport Transport = single_transport, backend Backend = cpu_backend>
 using nadam = optimizer<identity_quantizer, every_step, nadam_state, Backend, Transport>;
 template <transport Transport = single_transport, backend Backend = cpu_backend>
 using amsgrad = optimizer<identity_quantizer, every_step, amsgrad_state, Backend, Transport>;
+
+/// DiLoCo: AdamW on each worker, Nesterov momentum on the mean displacement; options.sync.interval is H, 15 to 500 in
+/// use.
+template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
+using diloco = optimizer<identity_quantizer, Sync, outer_state<nesterov>, Backend, Transport>;
 
 }  // namespace zoadam

@@ -95,15 +95,17 @@ hyper_numbers hyper_numbers_of(Options const& o) noexcept {
   auto const epsilon = static_cast<float>(o.epsilon);
   double warming = 0;
   if constexpr (requires { o.state.warming(); }) warming = o.state.warming();
-  return {o.beta1,
-          o.beta2,
-          warming,
-          o.max_norm,
-          o.epsilon_inside ? 0.0f : epsilon,
-          o.epsilon_inside ? epsilon : 0.0f,
-          static_cast<float>(o.limit),
-          o.limit > 0 ? 0.0f : std::numeric_limits<float>::max(),
-          o.bias_correction};
+  hyper_numbers h{o.beta1,
+                  o.beta2,
+                  warming,
+                  o.max_norm,
+                  o.epsilon_inside ? 0.0f : epsilon,
+                  o.epsilon_inside ? epsilon : 0.0f,
+                  static_cast<float>(o.limit),
+                  o.limit > 0 ? 0.0f : std::numeric_limits<float>::max(),
+                  o.bias_correction};
+  if constexpr (requires { o.state.set(h); }) o.state.set(h);
+  return h;
 }
 }  // namespace detail
 

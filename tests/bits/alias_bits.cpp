@@ -273,6 +273,9 @@ void run_all(int steps) {
   using averaged = local_adam<rank_transport>;
   report<averaged>("local_adam", with<averaged>([](auto& o) { o.sync = {3, 5}; }), steps);
 
+  using outer = diloco<rank_transport>;
+  report<outer>("diloco", with<outer>([](auto& o) { o.sync = {7, 0}; }), steps);
+
   using weighted =
       optimizer<error_feedback<sign_quantizer<per_tensor, l2>>, learning_rate_interval,
                 frozen_variance_state<displacement<power::half, momentum_rule::replace>, cast_quantizer<bfloat16>>,

@@ -19,6 +19,7 @@ struct hyper_numbers {
   float epsilon, epsilon_inside;
   float limit, unlimited;
   bool corrects_bias;
+  float outer_momentum = 0, outer_lr = 0;  ///< of states with outer steps
 };
 
 /// What the host knows about a step beforehand, per parameter group.
@@ -109,6 +110,8 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.limit = h.limit;
   k.unlimited = h.unlimited;
   k.contributed = p.contributions > 0 ? 1.0f : 0.0f;
+  k.outer_momentum = h.outer_momentum;
+  k.outer_lr = h.outer_lr;
   return k;
 }
 

@@ -32,6 +32,8 @@ struct coefficients {
   T limit;        ///< bound on decoded magnitudes in units of gamma * D^p
   T unlimited;    ///< added to the bound: 0, or the largest float if there is none
   T contributed;  ///< after an exchange that tells it: 1, or 0 where no worker had a gradient
+  T outer_momentum;
+  T outer_lr;
 
   template <class U>
   ZOADAM_HOST_DEVICE constexpr coefficients<U> as() const noexcept {
@@ -57,7 +59,9 @@ struct coefficients {
             U(decay),
             U(limit),
             U(unlimited),
-            U(contributed)};
+            U(contributed),
+            U(outer_momentum),
+            U(outer_lr)};
   }
 };
 

@@ -36,6 +36,10 @@ struct anchor_t {
 struct momentum_sum_t {
   static constexpr char const* name = "momentum_sum";
 };
+/// Momentum of the outer step.
+struct outer_momentum_t {
+  static constexpr char const* name = "outer_momentum";
+};
 /// Parameters in float32 where their owner keeps them; there at::parameter means this.
 struct master_t {
   static constexpr char const* name = "master";
@@ -61,6 +65,7 @@ inline constexpr variance_t variance;
 inline constexpr mean_square_t mean_square;
 inline constexpr anchor_t anchor;
 inline constexpr momentum_sum_t momentum_sum;
+inline constexpr outer_momentum_t outer_momentum;
 inline constexpr master_t master;
 inline constexpr trust_ratio_t trust_ratio;
 }  // namespace at

@@ -18,10 +18,12 @@ using published_zero_one =
 using lamb_by_tensor = threaded<sign_with_feedback<per_tensor, l2>, every_step, onebit_lamb_state>;
 using published_lamb = threaded<sign_with_feedback<whole, l2>, every_step, published_onebit_lamb_state>;
 using half_moments = threaded<cast_quantizer<bfloat16>, learning_rate_interval, local_adam_state>;
+using outer_momentum = threaded<cast_quantizer<bfloat16>, fixed_interval, outer_state<>>;
 using half_variance = threaded<sign_with_feedback<block<64>>, local_steps,
                                frozen_variance_state<displacement<>, cast_quantizer<bfloat16>>>;
 
-TEST_CASE_TEMPLATE("states", Optimizer, settling, published_onebit, published_zero_one, half_moments, half_variance) {
+TEST_CASE_TEMPLATE("states", Optimizer, settling, published_onebit, published_zero_one, half_moments, half_variance,
+                   outer_momentum) {
   compare_many<Optimizer>({300, 0, 1, 33, 129}, 18);
 }
 
