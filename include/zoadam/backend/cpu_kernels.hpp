@@ -107,7 +107,7 @@ ZOADAM_NOINLINE void run_segment(pointers<typename Segment::all> p, coefficients
     [[maybe_unused]] lane received(0.0f), error(0.0f);
     if constexpr (e.receives) received = decoded<Down>(io.received, io.skip + i, scale, count);
     if constexpr (compensated) {
-      error = load<lane>(io.error + i, count);
+      error = compensation<Up>(load<lane>(io.error + i, count));
       prefetch(io.error + i);
     }
     e.template run<compensated>(received, error, k);
@@ -210,7 +210,7 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
                  [&](auto tag) ZOADAM_LAMBDA_INLINE { r[tag] = load<lane>(p[tag] + i, count); });
     [[maybe_unused]] lane error(0.0f);
     if constexpr (Down::compensated) {
-      error = load<lane>(io.error + i, count);
+      error = compensation<Down>(load<lane>(io.error + i, count));
       prefetch(io.error + i);
     }
     lane const mean = exact_inverse ? sum * inverse : sum / divisor;

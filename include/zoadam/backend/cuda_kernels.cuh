@@ -498,7 +498,10 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
     });
     f32 received[quad], error[quad];
     if constexpr (lanes::receives) receive_quad<Down>(piece, a.in_messages, tile.first + e, n, received);
-    if constexpr (compensated) load_quad(a.carry + tile.first + e, n, error);
+    if constexpr (compensated) {
+      load_quad(a.carry + tile.first + e, n, error);
+      for (f32& each : error) each = compensation<Up>(each);
+    }
     for (int j = 0; j < quad; ++j) x[j].template run<compensated>(received[j], error[j], k);
 
     if constexpr (sends) {
@@ -706,7 +709,10 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
         for (int j = 0; j < quad; ++j) r[j][tag] = v[j];
       });
       f32 error[quad], value[quad];
-      if constexpr (Down::compensated) load_quad(a.carry + tile.own + e, n, error);
+      if constexpr (Down::compensated) {
+        load_quad(a.carry + tile.own + e, n, error);
+        for (f32& each : error) each = compensation<Down>(each);
+      }
       for (int j = 0; j < quad; ++j) {
         f32 const mean = exact_inverse ? sum[j] * inverse : sum[j] / divisor;
         value[j] = x[j].template finish<Down::compensated>(r[j], mean, nobody, error[j], k);

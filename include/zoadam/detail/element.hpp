@@ -49,6 +49,15 @@ ZOADAM_INLINE Lane residual(Lane c, Lane decoded, Lane limit) noexcept {
   return kept;
 }
 
+/// What an error adds to the next value: itself, or its decayed rest.
+template <class Quantizer, class Lane>
+ZOADAM_INLINE Lane compensation(Lane error) noexcept {
+  if constexpr (requires { Quantizer::error_decay; }) {
+    if constexpr (Quantizer::error_decay != 1) return Lane(Quantizer::error_decay) * error;
+  }
+  return error;
+}
+
 /// A lane of a segment.
 template <class Lane, class Segment>
 struct element {
