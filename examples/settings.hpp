@@ -100,7 +100,7 @@ inline settings read_flags(int argc, char** argv, std::vector<std::string> const
   app.add_option("--sync-max", s.sync_max, "0/1 Adam: longest interval between exchanges")
       ->check(positive)
       ->group(exchange);
-  app.add_option("--sync-interval", s.sync_interval, "local Adam, DiLoCo: steps per exchange")
+  app.add_option("--sync-interval", s.sync_interval, "local Adam, DiLoCo, SparseLoCo: steps per exchange")
       ->check(positive)
       ->group(exchange);
   app.add_option("--kappa", s.kappa, "0/1 Adam: variance updates until their gap doubles")

@@ -209,6 +209,8 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
   CHECK(name(std::type_identity<nadam<>>{}) == "identity every_step nadam(0.004, 0.999837)");
   CHECK(name(std::type_identity<amsgrad<>>{}) == "identity every_step amsgrad");
   CHECK(name(std::type_identity<diloco<>>{}) == "identity fixed_interval(4, 0) outer nesterov(0.9, 0.7)");
+  CHECK(name(std::type_identity<sparse_loco<>>{}) ==
+        "error_feedback(19, 20) top_k(64) block(4096) fixed_interval(4, 0) outer outer_average");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "zoadam/quantizer/error_feedback.hpp"
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/quantizer/sign.hpp"
+#include "zoadam/quantizer/top_k.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/adaptive.hpp"
 #include "zoadam/state/frozen_variance.hpp"
@@ -99,5 +100,11 @@ using amsgrad = optimizer<identity_quantizer, every_step, amsgrad_state, Backend
 /// use.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
 using diloco = optimizer<identity_quantizer, Sync, outer_state<nesterov>, Backend, Transport>;
+
+/// SparseLoCo: AdamW on each worker, the mean displacement at 64 elements of each 4096 and 2 bits, both ways, with
+/// errors that decay by 0.95 from exchange to exchange; options.sync.interval is H, 15 to 250 in use.
+template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
+using sparse_loco = optimizer<error_feedback<top_k_quantizer<>, std::ratio<19, 20>>, Sync, outer_state<outer_average>,
+                              Backend, Transport>;
 
 }  // namespace zoadam

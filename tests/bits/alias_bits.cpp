@@ -276,6 +276,10 @@ void run_all(int steps) {
   using outer = diloco<rank_transport>;
   report<outer>("diloco", with<outer>([](auto& o) { o.sync = {7, 0}; }), steps);
 
+  using sparse = sparse_loco<rank_transport>;
+  report<sparse>("sparse_loco", with<sparse>([](auto& o) { o.sync = {7, 0}; }), steps);
+  report<sparse>("sparse_loco", with<sparse>([](auto& o) { o.sync = {7, 0}; }), steps, 3);
+
   using weighted =
       optimizer<error_feedback<sign_quantizer<per_tensor, l2>>, learning_rate_interval,
                 frozen_variance_state<displacement<power::half, momentum_rule::replace>, cast_quantizer<bfloat16>>,

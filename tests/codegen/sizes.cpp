@@ -21,6 +21,7 @@ static_assert(empty<identity_quantizer, cast_quantizer<bfloat16>, cast_quantizer
 static_assert(
     empty<sign_quantizer<>, sign_quantizer<block<64>>, sign_quantizer<per_tensor, l2>, sign_quantizer<whole>>);
 static_assert(empty<error_feedback<sign_quantizer<>>, error_feedback<identity_quantizer>>);
+static_assert(empty<top_k_quantizer<>, error_feedback<top_k_quantizer<>, std::ratio<19, 20>>>);
 static_assert(empty<block<>, per_tensor, whole, l1, l2>);
 static_assert(empty<every_step, always, before_freeze, after_freeze>);
 static_assert(empty<adam_state, local_adam_state, mean_state>);

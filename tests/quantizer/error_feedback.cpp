@@ -16,6 +16,7 @@
 #include "zoadam/optimizer.hpp"
 #include "zoadam/quantizer/cast.hpp"
 #include "zoadam/quantizer/sign.hpp"
+#include "zoadam/quantizer/top_k.hpp"
 #include "zoadam/state/mean.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/transport/thread.hpp"
@@ -127,7 +128,8 @@ void each(list<Quantizers...>, F const& f) {
 }
 using all = list<zoadam::sign_quantizer<zoadam::block<32>>, zoadam::sign_quantizer<zoadam::block<>>,
                  zoadam::sign_quantizer<zoadam::per_tensor>, zoadam::sign_quantizer<zoadam::whole>,
-                 zoadam::sign_quantizer<zoadam::whole, zoadam::l2>, zoadam::cast_quantizer<zoadam::bfloat16>>;
+                 zoadam::sign_quantizer<zoadam::whole, zoadam::l2>, zoadam::cast_quantizer<zoadam::bfloat16>,
+                 zoadam::top_k_quantizer<zoadam::block<96>, 7>>;
 
 TEST_CASE("invariant: sum of outputs + mean of worker errors + owner error = sum of mean inputs") {
   std::mt19937 random(17);
@@ -157,6 +159,8 @@ TEST_CASE("errors that decay: sum of outputs + errors = sum of mean inputs - los
     using by_tensor = zoadam::error_feedback<zoadam::sign_quantizer<zoadam::per_tensor>, std::ratio<19, 20>>;
     CHECK(violation<by_block>(j, 0.75) < 2e-6);
     CHECK(violation<by_tensor>(j, 0.95) < 2e-6);
+    using by_few = zoadam::error_feedback<zoadam::top_k_quantizer<zoadam::block<512>, 9>, std::ratio<1, 2>>;
+    CHECK(violation<by_few>(j, 0.5) < 2e-6);
     CHECK(violation<by_tensor>(j) > 1e-3);  // the invariant itself is that of decay 1
   }
 }

@@ -144,6 +144,9 @@ TEST_CASE("outer: replicas are the same after every exchange, moments stay their
   for (int const ranks : {2, 3, 5}) check_replicas(job_of<momentum>(ranks, 4));
   using half = threaded<error_feedback<cast_quantizer<bfloat16>>, fixed_interval, outer_state<>>;
   check_replicas(job_of<half>(3, 4));
+  auto sparse = job_of<sparse_loco<thread_transport>>(3, 4);
+  sparse.sizes = {5000, 0, 41, 1};
+  check_replicas(sparse);
 }
 
 TEST_CASE("outer: threads of a rank change nothing; momentum does") {
@@ -153,6 +156,12 @@ TEST_CASE("outer: threads of a rank change nothing; momentum does") {
   CHECK(same_bits(run.run()[1], one[1]));
   run.settings.state.outer.momentum = 0.8;
   CHECK(!same_bits(run.run()[1], one[1]));
+
+  auto sparse = job_of<sparse_loco<thread_transport>>(2, 4);
+  sparse.sizes = {9000, 700};
+  auto const few = sparse.run();
+  sparse.threads = 3;
+  CHECK(same_bits(sparse.run()[1], few[1]));
 }
 
 TEST_CASE("outer: numbers out of range are refused by name, and must agree between ranks") {

@@ -65,6 +65,18 @@ ZOADAM_HOST_INLINE Lane decoded(std::byte const* payload, index at, Lane scale, 
   }
 }
 
+/// Elements [skip, skip + n) of a sparse payload, which is that of a block of `length`.
+template <class Isa, class Quantizer>
+ZOADAM_NOINLINE void run_scatter(std::byte const* payload, index length, index skip, index n, float* out) noexcept {
+  for (index i = 0; i < n; ++i) out[i] = 0.0f;
+  int const room = Quantizer::room(length);
+  for (int j = 0; j < room; ++j) {
+    auto const each = Quantizer::decode(payload, j);
+    index const at = each.position - skip;
+    if (at >= 0 && at < n) out[at] = each.value;
+  }
+}
+
 /// Where a segment's tile lies in memory, besides its fields.
 struct tile_io {
   std::byte const* received = nullptr;  ///< payload of the exchange before the segment
@@ -168,10 +180,29 @@ struct owner_io {
   std::byte const* const* messages;  ///< those that count
   index count;                       ///< how many
   index scale, payload, skip;        ///< bytes before the scale, bytes before the payload, elements before the tile
+  float const* sum;                  ///< of the messages, where they are sparse
   float const* error;                ///< owner error, with compensation
   float* compensated;                ///< out: what is to be encoded
   float* limit;                      ///< out: bounds for the residual
 };
+
+/// Adds the values of a message, bounded, to the sum of those before it, or starts it.
+template <class Isa, class Form>
+ZOADAM_NOINLINE void run_add(pointers<typename Form::bound_reads> p, coefficients<float> const& host, index n,
+                             float const* values, float* sum, bool starts) noexcept {
+  using lane = lane_t<Isa>;
+  coefficients<lane> const k = host.as<lane>();
+  for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
+    owner_element<lane, Form> e;
+    if constexpr (bounded<Form>) {
+      registers<lane, typename Form::bound_reads> b;
+      for_each_tag(typename Form::bound_reads{}, [&](auto tag) { b[tag] = load<lane>(p[tag] + i, count); });
+      e.begin(b, k);
+    }
+    lane const value = e.bounded_value(load<lane>(values + i, count));
+    store(starts ? value : load<lane>(sum + i, count) + value, sum + i, count);
+  });
+}
 
 /// Counts active elements.
 template <class Isa, class Form, class Up, class Down>
@@ -197,14 +228,19 @@ ZOADAM_NOINLINE index run_own(pointers<typename Form::bound_reads> bound_fields,
       store(e.limit, io.limit + i, count);
       if constexpr (Form::masked) active_count += e.active.count();
     }
-    auto const from = [&](index rank) ZOADAM_LAMBDA_INLINE {
-      std::byte const* const message = io.messages[rank];
-      float scale = 0;
-      if constexpr (Up::has_scale) __builtin_memcpy(&scale, message + io.scale, sizeof scale);
-      return e.bounded_value(decoded<Up>(message + io.payload, io.skip + i, lane(scale), count));
-    };
-    lane sum = nobody ? lane(0.0f) : from(0);
-    for (index rank = 1; rank < io.count; ++rank) sum = sum + from(rank);
+    lane sum(0.0f);
+    if constexpr (sparse<Up>) {
+      if (!nobody) sum = load<lane>(io.sum + i, count);
+    } else {
+      auto const from = [&](index rank) ZOADAM_LAMBDA_INLINE {
+        std::byte const* const message = io.messages[rank];
+        float scale = 0;
+        if constexpr (Up::has_scale) __builtin_memcpy(&scale, message + io.scale, sizeof scale);
+        return e.bounded_value(decoded<Up>(message + io.payload, io.skip + i, lane(scale), count));
+      };
+      if (!nobody) sum = from(0);
+      for (index rank = 1; rank < io.count; ++rank) sum = sum + from(rank);
+    }
     registers<lane, unite<typename Form::own_reads, typename Form::own_writes>> r;
     for_each_tag(typename Form::own_reads{},
                  [&](auto tag) ZOADAM_LAMBDA_INLINE { r[tag] = load<lane>(p[tag] + i, count); });
@@ -225,7 +261,23 @@ template <class Isa, class Quantizer, bounds Bounds>
 ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error, index n, float scale,
                                 std::byte* payload) noexcept {
   using lane = lane_t<Isa>;
-  if constexpr (!Quantizer::compensated) {
+  if constexpr (sparse<Quantizer>) {
+    typename Quantizer::picks sent;
+    Quantizer::encode(lone_thread<Isa>{}, c, static_cast<int>(n), payload, sent);
+    if constexpr (Quantizer::compensated) {  // c and error may be one array
+      for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
+        lane bound(0.0f);
+        if constexpr (Bounds != bounds::none) bound = load<lane>(limit + i, count);
+        store(residual<Bounds>(load<lane>(c + i, count), lane(0.0f), bound), error + i, count);
+      });
+      for (int j = 0; j < sent.count; ++j) {
+        int const i = sent.position[j];
+        f32 bound(0.0f);
+        if constexpr (Bounds != bounds::none) bound = f32(limit[i]);
+        error[i] = residual<Bounds>(f32(sent.value[j]), f32(sent.decoded[j]), bound).v;
+      }
+    }
+  } else if constexpr (!Quantizer::compensated) {
     Quantizer::template encode<lane>(c, n, scale, payload);
   } else {
     auto const keep = [&](index i, auto count, lane value, lane q) ZOADAM_LAMBDA_INLINE {

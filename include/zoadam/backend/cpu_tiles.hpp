@@ -11,6 +11,7 @@
 #include "zoadam/backend/cpu_kernels.hpp"
 #include "zoadam/backend/thread_pool.hpp"
 #include "zoadam/backend/view.hpp"
+#include "zoadam/quantizer/identity.hpp"
 
 namespace zoadam::detail {
 
@@ -160,14 +161,23 @@ class cpu_tiles {
         index const end = smaller(last, from.last);
         std::byte const* const message = in.messages + in.cut->offsets()[static_cast<std::size_t>(from.owner)];
         tile_io part = io;
-        part.received = message + from.payload;
-        part.skip = i - from.first;
-        part.scale = scale_at<typename In::quantizer>(message, from);
+        if constexpr (sparse<typename In::quantizer>) {
+          float* const values = buffer(thread, 0);
+          run_scatter<Isa, typename In::quantizer>(message + from.payload, from.last - from.first, i - from.first,
+                                                   end - i, values);
+          part.received = reinterpret_cast<std::byte const*>(values);
+        } else {
+          part.received = message + from.payload;
+          part.skip = i - from.first;
+          part.scale = scale_at<typename In::quantizer>(message, from);
+        }
         if (io.error) part.error += i - first;
         if (io.compensated) part.compensated += i - first;
         if (io.limit) part.limit += i - first;
         if (io.terms) part.terms += i - first;
-        segment_part<Segment, typename In::quantizer, up>(view, t, i, end, part, thread, count);
+        using received =
+            std::conditional_t<sparse<typename In::quantizer>, identity_quantizer, typename In::quantizer>;
+        segment_part<Segment, received, up>(view, t, i, end, part, thread, count);
         i = end;
       }
     }
@@ -250,6 +260,16 @@ class cpu_tiles {
     io.scale = from.scale;
     io.payload = from.payload;
     io.skip = at;
+    if constexpr (sparse<Up>) {
+      float* const values = buffer(thread, 4);
+      float* const sum = buffer(thread, 0);
+      for (index i = 0; i < io.count; ++i) {
+        run_scatter<Isa, Up>(io.messages[i] + from.payload, from.last - from.first, at, n, values);
+        run_add<Isa, Form>(fields_at<typename Form::bound_reads>(view, first),
+                           coefficients_of(view, view.tensors->find(first)), n, values, sum, i == 0);
+      }
+      io.sum = sum;
+    }
     io.error = Down::compensated ? carry + to.own + at : nullptr;
     io.compensated = needs_carry<Down> ? carry + to.own + at : buffer(thread, 1);
     io.limit = buffer(thread, 2);

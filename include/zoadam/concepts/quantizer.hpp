@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "zoadam/concepts/policy.hpp"
+#include "zoadam/detail/team.hpp"
 #include "zoadam/lane/sum.hpp"
 #include "zoadam/layout/groups.hpp"
 
@@ -18,7 +19,8 @@ inline constexpr index tile_size = sum_block;
 template <class Quantizer>
 concept has_groups = groups<typename Quantizer::groups>;
 
-/// payload_bytes(n): bytes of n elements of one group without its scale. Additive over multiples of 32.
+/// payload_bytes(n): bytes of n elements of one group without its scale. Additive over multiples of 32, unless
+/// sparse.
 template <class Quantizer>
 concept sizes_payload = requires(index n) {
   { Quantizer::payload_bytes(n) }
@@ -44,16 +46,39 @@ concept says_compensated = requires {
   { Quantizer::compensated } -> std::convertible_to<bool>;
 };
 
+/// A quantizer that sends a few elements of a block, and zeros for the others, so that it must see a whole block.
+///   room(n)                         how many elements of a block of n there is room for
+///   picks                           count; position, value and decoded value of the elements that a block sends
+///   encode(team, c, n, payload, p)  called by all threads of a team, see detail/team.hpp: writes payload_bytes(n)
+///                                   bytes for a block of n elements, and p
+///   decode(payload, j)              position and value of the j-th of the elements that there is room for
+template <class Quantizer>
+concept sparse = detail::block_size<typename Quantizer::groups> >
+0 && !Quantizer::has_scale &&
+    requires(detail::lone_thread<isa::scalar> team, index n, float const* c, int j, std::byte const* from,
+             std::byte* payload, typename Quantizer::picks& p) {
+  { Quantizer::room(n) }
+  noexcept->std::same_as<int>;
+  { p.count } -> std::same_as<int&>;
+  { p.position[j] } -> std::same_as<int&>;
+  { p.value[j] } -> std::same_as<float&>;
+  { p.decoded[j] } -> std::same_as<float&>;
+  { Quantizer::encode(team, c, j, payload, p) }
+  noexcept;
+  { Quantizer::decode(from, j).position } -> std::same_as<int&&>;
+  { Quantizer::decode(from, j).value } -> std::same_as<float&&>;
+};
+
 /// encode<Lane>(c, n, scale, payload): writes payload_bytes(n) bytes; n elements from a multiple of 32 of the group.
 template <class Quantizer>
-concept encodes = requires(float const* c, index n, float scale, std::byte* payload) {
+concept encodes = sparse<Quantizer> || requires(float const* c, index n, float scale, std::byte* payload) {
   { Quantizer::template encode<lane_t<isa::scalar>>(c, n, scale, payload) }
   noexcept;
 };
 
 /// decode<Lane>(payload, skip, n, scale, out): the values of elements [skip, skip + n) of a payload.
 template <class Quantizer>
-concept decodes = requires(std::byte const* payload, index n, float scale, float* out) {
+concept decodes = sparse<Quantizer> || requires(std::byte const* payload, index n, float scale, float* out) {
   { Quantizer::template decode<lane_t<isa::scalar>>(payload, n, n, scale, out) }
   noexcept;
 };
