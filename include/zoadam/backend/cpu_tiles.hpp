@@ -162,7 +162,7 @@ class cpu_tiles {
         std::byte const* const message = in.messages + in.cut->offsets()[static_cast<std::size_t>(from.owner)];
         tile_io part = io;
         if constexpr (sparse<typename In::quantizer>) {
-          float* const values = buffer(thread, 0);
+          float* const values = buffer(thread, 3);
           run_scatter<Isa, typename In::quantizer>(message + from.payload, from.last - from.first, i - from.first,
                                                    end - i, values);
           part.received = reinterpret_cast<std::byte const*>(values);

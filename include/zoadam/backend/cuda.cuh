@@ -243,7 +243,7 @@ class basic_cuda_backend {
       }
       a.block_sums = view.block_sums;
       launch_tiles("segment", detail::segment_kernel<Segment, down, In::optional, up, Out::optional, Fields>,
-                   thread_blocks<up>(a), detail::segment_memory_bytes<Segment, up>, a);
+                   thread_blocks<up>(a), detail::segment_memory_bytes<Segment, down, up>, a);
       if constexpr (!std::is_void_v<up> && !detail::single_pass<up>) {
         finish_groups<typename Segment::send, up>(view, tables_of(*out.cut).up_groups, Out::optional, false,
                                                   out.messages, out.carry);
@@ -271,7 +271,7 @@ class basic_cuda_backend {
     a.carry = carry;
     a.sums = sums_of(t.down_groups);
     launch_tiles("owner", detail::owner_kernel<Form, Up, Down, Fields>, thread_blocks<Down>(a),
-                 detail::memory_bytes<Down>, a);
+                 detail::owner_memory_bytes<Up, Down>, a);
     if constexpr (!detail::single_pass<Down>) {
       finish_groups<Form, Down>(view, t.down_groups, false, !Form::unconditional, message, carry);
     }

@@ -253,15 +253,89 @@ __device__ inline double pairwise_sum_shared(float const* sums, index n, pairwis
   return total;
 }
 
+// ---- sparse blocks ----
+
+/// The threads of a block as a team; see detail/team.hpp.
+struct block_team {
+  struct memory {
+    pairwise_memory sums;
+    int counts[tile_threads];
+  };
+  memory* shared;
+
+  __device__ int rank() const { return static_cast<int>(threadIdx.x); }
+  ZOADAM_HOST_DEVICE static constexpr int size() { return tile_threads; }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ int total(int mine) const {
+    mine = warp_count(mine);
+    if (rank() % 32 == 0) shared->counts[rank() / 32] = mine;
+    __syncthreads();
+    int sum = 0;
+    for (int warp = 0; warp < tile_threads / 32; ++warp) sum += shared->counts[warp];
+    __syncthreads();
+    return sum;
+  }
+  __device__ int before(int mine) const {
+    shared->counts[rank()] = mine;
+    __syncthreads();
+    int sum = 0;
+    for (int i = 0; i < rank(); ++i) sum += shared->counts[i];
+    __syncthreads();
+    return sum;
+  }
+  __device__ int count_above(float const* c, int n, std::uint32_t bits) const {
+    int count = 0;
+    for (int i = rank(); i < n; i += size()) count += exceeds(f32(c[i]), bits).v;
+    return total(count);
+  }
+  __device__ double sum(float const* x, int n) const {
+    __syncthreads();
+    return pairwise_sum_shared(x, n, shared->sums);
+  }
+};
+
+/// What a sparse quantizer needs besides the values of a tile.
+template <class Quantizer>
+struct encoder_memory {};
+template <sparse Quantizer>
+struct encoder_memory<Quantizer> {
+  static_assert(tile_of<Quantizer> <= 4096,
+                "zoadam: the CUDA backend keeps the blocks of a sparse quantizer in shared memory, which holds 4096 "
+                "elements of each message; use a smaller block");
+  block_team::memory team;
+  typename Quantizer::picks picks;
+};
+
+/// Elements that a tile of Quantizer, or of none, has at most, in full rows.
+template <class Quantizer>
+inline constexpr index tile_capacity = (tile_of<Quantizer> + sum_partials - 1) / sum_partials* sum_partials;
+
+/// Starts a tile in shared memory with zeros, up to whole quads. All threads; a barrier must follow.
+__device__ inline void clear_shared(float* dense, int count) {
+  __syncthreads();  // the tile before may be in use
+  for (int i = static_cast<int>(threadIdx.x); i < (count + quad - 1) / quad * quad; i += tile_threads)
+    dense[i] = 0.0f;
+}
+/// Elements [skip, skip + n) of a sparse payload, which is that of a block of `length`. All threads.
+template <class Quantizer>
+__device__ inline void scatter_shared(std::byte const* payload, index length, index skip, int n, float* dense) {
+  int const room = Quantizer::room(length);
+  for (int j = static_cast<int>(threadIdx.x); j < room; j += tile_threads) {
+    auto const each = Quantizer::decode(payload, j);
+    index const at = each.position - skip;
+    if (at >= 0 && at < n) dense[at] = each.value;
+  }
+}
+
 // ---- tiles that are encoded as soon as they are computed ----
 
 /// What a tile keeps in shared memory until its scale is known.
 template <class Quantizer>
-struct tile_memory {
+struct tile_memory : encoder_memory<Quantizer> {
   static_assert(tile_of<Quantizer> <= 8192,
                 "zoadam: the CUDA backend keeps a block in shared memory, which holds 8192 elements; use a smaller "
                 "block, per_tensor or whole");
-  static constexpr index capacity = (tile_of<Quantizer> + sum_partials - 1) / sum_partials * sum_partials;
+  static constexpr index capacity = tile_capacity<Quantizer>;
   alignas(16) float c[capacity];
   alignas(16) float limit[capacity];
   float sums[4];
@@ -283,6 +357,13 @@ template <class Quantizer>
 inline constexpr std::size_t memory_bytes = sizeof(memory_of<Quantizer>);
 template <>
 inline constexpr std::size_t memory_bytes<void> = 0;
+
+/// The same with `Count` tiles of a sparse message behind it.
+template <class Memory, class Quantizer, int Count>
+struct dense_memory {
+  Memory other;
+  alignas(16) float tile[Count][tile_capacity<Quantizer>];
+};
 
 /// The launch gives sizeof(T) bytes, which the PTX says in a comment, since the compiler counts no dynamic memory.
 template <class T>
@@ -360,6 +441,30 @@ __device__ inline void encode_tile(Values const& values, int count, float scale,
   }
 }
 
+/// The same for a sparse quantizer; values and limits of the tile lie in shared memory.
+template <class Quantizer, bounds Bounds>
+__device__ inline void encode_sparse_tile(tile_memory<Quantizer>& m, int count, std::byte* payload,
+                                          [[maybe_unused]] float* error) {
+  __syncthreads();
+  Quantizer::encode(block_team{&m.team}, m.c, count, payload, m.picks);
+  if constexpr (Quantizer::compensated) {
+    for (int e = quad * static_cast<int>(threadIdx.x); e < count; e += quad * tile_threads) {
+      f32 c[quad], limit[quad], kept[quad];
+      load_shared(m.c + e, c);
+      if constexpr (Bounds != bounds::none) load_shared(m.limit + e, limit);
+      for (int j = 0; j < quad; ++j) kept[j] = residual<Bounds>(c[j], f32(0.0f), limit[j]);
+      store_quad(kept, error + e, count - e < quad ? count - e : quad);
+    }
+    __syncthreads();
+    for (int j = static_cast<int>(threadIdx.x); j < m.picks.count; j += tile_threads) {
+      int const i = m.picks.position[j];
+      f32 limit(0.0f);
+      if constexpr (Bounds != bounds::none) limit = f32(m.limit[i]);
+      error[i] = residual<Bounds>(f32(m.picks.value[j]), f32(m.picks.decoded[j]), limit).v;
+    }
+  }
+}
+
 /// All threads: run(tile) on every tile of a kernel that feeds Quantizer. Where its groups are larger than a tile,
 /// run() leaves the values of a block in shared memory, and returns how many are active; they are summed if `sends`.
 template <class Quantizer, class Arguments, class Run>
@@ -433,18 +538,32 @@ struct term_memory {
   alignas(16) float terms[size_of<typename Segment::send::results>][tile_size];
   float warp[tile_threads / 32];
 };
-template <class Segment, class Quantizer>
+struct no_memory {};
+template <class Segment, class Up>
+using segment_memory = std::conditional_t<Segment::reduces, term_memory<Segment>,
+                                          std::conditional_t<std::is_void_v<Up>, no_memory, memory_of<Up>>>;
+template <class Segment, class Down, class Up>
 inline constexpr std::size_t segment_memory_bytes = [] {
-  if constexpr (Segment::reduces)
+  if constexpr (sparse<Down>)
+    return sizeof(dense_memory<segment_memory<Segment, Up>, Up, 1>);
+  else if constexpr (Segment::reduces)
     return sizeof(term_memory<Segment>);
   else
-    return memory_bytes<Quantizer>;
+    return memory_bytes<Up>;
+}();
+template <class Up, class Down>
+inline constexpr std::size_t owner_memory_bytes = [] {
+  if constexpr (sparse<Up>)
+    return sizeof(dense_memory<memory_of<Down>, Down, 2>);
+  else
+    return memory_bytes<Down>;
 }();
 
 /// How many of the values that wait in shared memory for the sum of their block are active, as far as this thread
 /// counts.
 template <class Segment, class Down, class Up, class Fields>
-__device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile const& tile) {
+__device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile const& tile,
+                                [[maybe_unused]] float* dense) {
   using lanes = element<f32, Segment>;
   using send = typename Segment::send;
   constexpr bool sends = lanes::sends;
@@ -478,6 +597,19 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
   // tile.
   [[maybe_unused]] memory_of<Up>* shared = nullptr;
   if constexpr (sends) shared = shared_memory<memory_of<Up>>();
+  if constexpr (sparse<Down>) {
+    clear_shared(dense, tile.count);
+    __syncthreads();
+    for (;; ++piece) {
+      index const first = tile.first > piece->first ? tile.first : piece->first;
+      index const end = tile.first + tile.count;
+      scatter_shared<Down>(a.in_messages + piece->payload, piece->last - piece->first, first - piece->first,
+                           static_cast<int>((piece->last < end ? piece->last : end) - first),
+                           dense + (first - tile.first));
+      if (piece->last >= end) break;
+    }
+    __syncthreads();
+  }
 
   int active = 0;
   int waiting = 0;
@@ -497,7 +629,11 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
       for (int j = 0; j < quad; ++j) x[j].r[tag] = scalar[tag];
     });
     f32 received[quad], error[quad];
-    if constexpr (lanes::receives) receive_quad<Down>(piece, a.in_messages, tile.first + e, n, received);
+    if constexpr (sparse<Down>) {
+      load_shared(dense + e, received);
+    } else if constexpr (lanes::receives) {
+      receive_quad<Down>(piece, a.in_messages, tile.first + e, n, received);
+    }
     if constexpr (compensated) {
       load_quad(a.carry + tile.first + e, n, error);
       for (f32& each : error) each = compensation<Up>(each);
@@ -569,7 +705,11 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
       }
     }
     if constexpr (!send::masked) active = threadIdx.x == 0 ? tile.count : 0;
-    if constexpr (single_pass<Up>) {
+    if constexpr (sparse<Up>) {
+      encode_sparse_tile<Up, bounds_of<send>>(*shared, tile.count, a.out_messages + tile.payload,
+                                              compensated ? a.carry + tile.first : nullptr);
+      __syncthreads();
+    } else if constexpr (single_pass<Up>) {
       float scale = 0;
       if constexpr (Up::has_scale) {
         scale = tile_scale(*shared, tile.count, active);
@@ -607,15 +747,17 @@ __global__ void __launch_bounds__(tile_threads, 1) segment_kernel(segment_argume
   if (a.now->defect != 0) return;
   bool const receives = !OptionalIn || a.now->contributions != 0;
   bool const sends = !OptionalOut || a.now->bad == 0;
+  float* dense = nullptr;  // a tile of a sparse message
+  if constexpr (sparse<Down>) dense = shared_memory<dense_memory<segment_memory<Segment, Up>, Up, 1>>()->tile[0];
   run_tiles<Up>(a, sends, [&](device_tile const& tile) {
-    if (receives && sends) return run_segment_tile<Segment, Down, Up>(a, tile);
+    if (receives && sends) return run_segment_tile<Segment, Down, Up>(a, tile, dense);
     if (sends) {
-      if constexpr (OptionalIn) return run_segment_tile<typename Segment::without_receive, void, Up>(a, tile);
+      if constexpr (OptionalIn) return run_segment_tile<typename Segment::without_receive, void, Up>(a, tile, dense);
     } else if (receives) {
-      if constexpr (OptionalOut) return run_segment_tile<typename Segment::without_send, Down, void>(a, tile);
+      if constexpr (OptionalOut) return run_segment_tile<typename Segment::without_send, Down, void>(a, tile, dense);
     } else {
       if constexpr (OptionalIn && OptionalOut) {
-        return run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, tile);
+        return run_segment_tile<typename Segment::without_send::without_receive, void, void>(a, tile, dense);
       }
     }
     return 0;
@@ -654,6 +796,50 @@ __device__ float* owner_place(owner_arguments<Fields> const& a, device_tile cons
   }
 }
 
+/// Bounds of a quad.
+template <class Form, class Fields>
+__device__ void begin_quad(owner_arguments<Fields> const& a, index i, int n, coefficients<f32> const& k,
+                           owner_element<f32, Form> (&x)[quad]) {
+  registers<f32, typename Form::bound_reads> b[quad];
+  for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
+    f32 v[quad];
+    load_quad(a.field[tag] + i, n, v);
+    for (int j = 0; j < quad; ++j) b[j][tag] = v[j];
+  });
+  for (int j = 0; j < quad; ++j) x[j].begin(b[j], k);
+}
+
+/// All threads: the sum over the contributing ranks' sparse messages, each bounded.
+template <class Form, class Up, class Fields>
+__device__ void sum_sparse_tile(owner_arguments<Fields> const& a, device_tile const& tile, coefficients<f32> const& k,
+                                float* dense, float* sum) {
+  clear_shared(sum, tile.count);
+  bool first = true;
+  for (int rank = 0; rank < a.ranks; ++rank) {
+    if (!a.contributes[rank]) continue;
+    clear_shared(dense, tile.count);
+    __syncthreads();
+    scatter_shared<Up>(a.received + rank * a.stride + tile.from_payload, tile.count, 0, tile.count, dense);
+    __syncthreads();
+    for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
+      owner_element<f32, Form> x[quad];
+      if constexpr (bounded<Form>) {
+        begin_quad(a, tile.first + e, tile.count - e < quad ? tile.count - e : quad, k, x);
+      }
+      f32 value[quad], before[quad];
+      load_shared(dense + e, value);
+      load_shared(sum + e, before);
+      for (int j = 0; j < quad; ++j) {
+        value[j] = x[j].bounded_value(value[j]);
+        if (!first) value[j] = before[j] + value[j];
+      }
+      store_shared(value, sum + e);
+    }
+    first = false;
+  }
+  __syncthreads();
+}
+
 template <class Form, class Up, class Down, class Fields>
 __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fields> a) {
   int const contributions = a.now->contributions;
@@ -664,42 +850,43 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
   f32 const divisor(nobody ? 1.0f : static_cast<float>(contributions));
   f32 const inverse = f32(1.0f) / divisor;
   memory_of<Down>* const shared = shared_memory<memory_of<Down>>();
+  [[maybe_unused]] dense_memory<memory_of<Down>, Down, 2>* dense = nullptr;
+  if constexpr (sparse<Up>) dense = shared_memory<dense_memory<memory_of<Down>, Down, 2>>();
 
   run_tiles<Down>(a, true, [&](device_tile const& tile) {
     coefficients<f32> const k = a.group[a.tensors[tile.tensor].group].template as<f32>();
     int active = 0;
+    if constexpr (sparse<Up>) sum_sparse_tile<Form, Up>(a, tile, k, dense->tile[0], dense->tile[1]);
     for (int e = quad * static_cast<int>(threadIdx.x); e < tile.count; e += quad * tile_threads) {
       int const n = tile.count - e < quad ? tile.count - e : quad;
       owner_element<f32, Form> x[quad];
       if constexpr (bounded<Form>) {
-        registers<f32, typename Form::bound_reads> b[quad];
-        for_each_tag(typename Form::bound_reads{}, [&](auto tag) {
-          f32 v[quad];
-          load_quad(a.field[tag] + tile.first + e, n, v);
-          for (int j = 0; j < quad; ++j) b[j][tag] = v[j];
-        });
+        begin_quad(a, tile.first + e, n, k, x);
         f32 limit[quad];
         for (int j = 0; j < quad; ++j) {
-          x[j].begin(b[j], k);
           limit[j] = x[j].limit;
           if constexpr (Form::masked) active += j < n && x[j].active.v;
         }
         if constexpr (single_pass<Down>) store_shared(limit, shared->limit + e);
       }
       f32 sum[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
-      bool first = true;
-      for (int rank = 0; rank < a.ranks; ++rank) {
-        if (!a.contributes[rank]) continue;
-        std::byte const* const message = a.received + rank * a.stride;
-        float scale = 0;
-        if constexpr (Up::has_scale) scale = load_float(message + tile.from_scale);
-        std::uint32_t code[quad];
-        load_codes<Up>(message + tile.from_payload, tile.at + e, n, code);
-        for (int j = 0; j < quad; ++j) {
-          f32 const value = x[j].bounded_value(Up::value(code[j], f32(scale)));
-          sum[j] = first ? value : sum[j] + value;
+      if constexpr (sparse<Up>) {
+        load_shared(dense->tile[1] + e, sum);
+      } else {
+        bool first = true;
+        for (int rank = 0; rank < a.ranks; ++rank) {
+          if (!a.contributes[rank]) continue;
+          std::byte const* const message = a.received + rank * a.stride;
+          float scale = 0;
+          if constexpr (Up::has_scale) scale = load_float(message + tile.from_scale);
+          std::uint32_t code[quad];
+          load_codes<Up>(message + tile.from_payload, tile.at + e, n, code);
+          for (int j = 0; j < quad; ++j) {
+            f32 const value = x[j].bounded_value(Up::value(code[j], f32(scale)));
+            sum[j] = first ? value : sum[j] + value;
+          }
+          first = false;
         }
-        first = false;
       }
       using own_tags = unite<typename Form::own_reads, typename Form::own_writes>;
       registers<f32, own_tags> r[quad];
@@ -730,7 +917,11 @@ __global__ void __launch_bounds__(tile_threads) owner_kernel(owner_arguments<Fie
       });
     }
     if constexpr (!Form::masked) active = threadIdx.x == 0 ? tile.count : 0;
-    if constexpr (single_pass<Down>) {
+    if constexpr (sparse<Down>) {
+      encode_sparse_tile<Down, bounds_of<Form>>(*shared, tile.count, a.message + tile.payload,
+                                                Down::compensated ? a.carry + tile.own : nullptr);
+      __syncthreads();
+    } else if constexpr (single_pass<Down>) {
       float scale = 0;
       if constexpr (Down::has_scale) {
         scale = tile_scale(*shared, tile.count, active);

@@ -46,12 +46,19 @@ concept says_compensated = requires {
   { Quantizer::compensated } -> std::convertible_to<bool>;
 };
 
+/// An element that a sparse quantizer has sent.
+struct sparse_element {
+  int position;  ///< in its block
+  float value;
+};
+
 /// A quantizer that sends a few elements of a block, and zeros for the others, so that it must see a whole block.
 ///   room(n)                         how many elements of a block of n there is room for
 ///   picks                           count; position, value and decoded value of the elements that a block sends
 ///   encode(team, c, n, payload, p)  called by all threads of a team, see detail/team.hpp: writes payload_bytes(n)
 ///                                   bytes for a block of n elements, and p
-///   decode(payload, j)              position and value of the j-th of the elements that there is room for
+///   decode(payload, j)              the j-th of the elements that there is room for; positions may repeat, with the
+///                                   same value, and be anything in a payload that nobody has encoded
 template <class Quantizer>
 concept sparse = detail::block_size<typename Quantizer::groups> >
 0 && !Quantizer::has_scale &&
@@ -65,8 +72,8 @@ concept sparse = detail::block_size<typename Quantizer::groups> >
   { p.decoded[j] } -> std::same_as<float&>;
   { Quantizer::encode(team, c, j, payload, p) }
   noexcept;
-  { Quantizer::decode(from, j).position } -> std::same_as<int&&>;
-  { Quantizer::decode(from, j).value } -> std::same_as<float&&>;
+  { Quantizer::decode(from, j) }
+  noexcept->std::same_as<sparse_element>;
 };
 
 /// encode<Lane>(c, n, scale, payload): writes payload_bytes(n) bytes; n elements from a multiple of 32 of the group.

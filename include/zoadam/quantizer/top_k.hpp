@@ -37,7 +37,9 @@ struct top_k_quantizer {
   static constexpr bool keeps_zero = true;
 
   /// Elements that are sent of a block of n.
-  static constexpr int room(index n) noexcept { return static_cast<int>((n * K + size_ - 1) / size_); }
+  ZOADAM_HOST_DEVICE static constexpr int room(index n) noexcept {
+    return static_cast<int>((n * K + size_ - 1) / size_);
+  }
   static constexpr index payload_bytes(index n) noexcept { return n > 0 ? 4 * (2 + index{words(room(n))}) : 0; }
 
   /// What a block sends, in the order of its elements.
@@ -86,12 +88,8 @@ struct top_k_quantizer {
     }
   }
 
-  struct pick {
-    int position;
-    float value;
-  };
   /// Element j < room(n) of what a payload sends. Bytes that nobody has encoded may say any position below 65536.
-  ZOADAM_INLINE static pick decode(std::byte const* payload, int j) noexcept {
+  ZOADAM_INLINE static sparse_element decode(std::byte const* payload, int j) noexcept {
     auto const* const in = reinterpret_cast<std::uint32_t const*>(payload);
     int const word = 2 + j * width_ / 32, shift = j * width_ % 32;
     std::uint32_t code = in[word] >> shift;
@@ -111,7 +109,7 @@ struct top_k_quantizer {
   static constexpr int position_bits_ = std::bit_width(static_cast<std::uint32_t>(size_ - 1));
   static constexpr std::uint32_t position_mask_ = (std::uint32_t{1} << position_bits_) - 1;
   static constexpr int width_ = position_bits_ + 2;
-  static constexpr int words(int codes) noexcept { return (codes * width_ + 31) / 32; }
+  ZOADAM_HOST_DEVICE static constexpr int words(int codes) noexcept { return (codes * width_ + 31) / 32; }
 
   ZOADAM_INLINE static std::uint32_t magnitude_bits(float x) noexcept {
     return __builtin_bit_cast(std::uint32_t, x) & 0x7fffffffu;

@@ -40,4 +40,23 @@ TEST_CASE_TEMPLATE("means", Optimizer, mean_of<sign_with_feedback<>>, mean_of<si
   compare_many<Optimizer>();
 }
 
+// Blocks longer and shorter than a tile, limits and masks. Each block takes many barriers, of 128 fibers on the shim.
+template <class Quantizer>
+using outer_of = threaded<Quantizer, fixed_interval, outer_state<outer_average>>;
+TEST_CASE_TEMPLATE("sparse blocks", Optimizer, outer_of<error_feedback<top_k_quantizer<>, std::ratio<19, 20>>>,
+                   outer_of<top_k_quantizer<block<96>, 7>>,
+                   zero_one<error_feedback<top_k_quantizer<block<96>, 7>>, every_step>) {
+  for (int const ranks : {1, 3}) {
+    pair_job<Optimizer> job;
+    job.ranks = ranks;
+    job.sizes = {300, 0, 33, 1};
+    if (detail::tile_of<typename Optimizer::quantizer_type> > 2048) job.sizes[1] = 4200;
+    job.steps = 4;
+    job.set = [](auto& o) {
+      if constexpr (requires { o.sync.interval; }) o.sync.interval = 2;
+    };
+    compare_with_cpu(job);
+  }
+}
+
 }  // namespace
