@@ -34,6 +34,7 @@ source cmake/requirements.sh
 zoadam_require base gpt json text picture
 
 optimizers="adam onebit_adam zero_one_adam zero_one_adam_paper local_adam"
+outer="diloco.15 diloco.50 sparse_loco.15"  # .steps between exchanges
 variants="replace p_half p_zero block_128 block_256 block_512 block_1024 variance_float32 momentum_sum"
 
 if ((!only_table)); then
@@ -41,22 +42,26 @@ if ((!only_table)); then
   cmake --build --preset bench --target train_gpt train_variants
   mkdir -p "$out"
   for seed in $seeds; do
-    for name in $optimizers $variants; do
+    for name in $optimizers $outer $variants; do
       file=$out/$name.$seed.json
       [[ -s $file ]] && continue
       program=build/bench/examples/train_gpt
       [[ " $variants " == *" $name "* ]] && program=build/bench/bench/train_variants
       echo "== $name, seed $seed"
-      "$program" --optimizer "$name" --seed "$seed" --metrics "$file" "${extra[@]}"
+      flags=()
+      [[ $name == *.* ]] && flags=(--sync-interval "${name#*.}")
+      "$program" --optimizer "${name%.*}" "${flags[@]}" --seed "$seed" --metrics "$file" "${extra[@]}"
     done
   done
 fi
 
 echo "| optimizer | validation loss, by seed | mean | bits per parameter | rounds per step | variance rounds |"
 echo "|---|---|---|---|---|---|"
-for name in $optimizers $variants; do
+for name in $optimizers $outer $variants; do
   files=("$out/$name".*.json)
   [[ -s ${files[0]} ]] || continue
-  jq -rs 'def digits(n): . * pow(10; n) | round | . / pow(10; n);
-    "| \(.[0].optimizer) | \(map(.validation_loss | digits(4) | tostring) | join(", ")) | \(map(.validation_loss) | add / length | digits(4)) | \(.[0].bits_per_parameter | digits(3)) | \(.[0].rounds_per_step | digits(3)) | \(.[0].variance_rounds) |"' "${files[@]}"
+  interval=""
+  [[ $name == *.* ]] && interval=" (every ${name#*.} steps)"
+  jq -rs --arg interval "$interval" 'def digits(n): . * pow(10; n) | round | . / pow(10; n);
+    "| \(.[0].optimizer)\($interval) | \(map(.validation_loss | digits(4) | tostring) | join(", ")) | \(map(.validation_loss) | add / length | digits(4)) | \(.[0].bits_per_parameter | digits(3)) | \(.[0].rounds_per_step | digits(3)) | \(.[0].variance_rounds) |"' "${files[@]}"
 done

@@ -111,6 +111,59 @@ struct compensated_unsaid {
 };
 static_assert(!zoadam::says_compensated<compensated_unsaid> && !zoadam::quantizer<compensated_unsaid>);
 
+// The first element of each block, as it is.
+struct sparse_archetype {
+  using groups = zoadam::block<32>;
+  static constexpr bool has_scale = false;
+  static constexpr bool compensated = false;
+  struct picks {
+    int count, position[1];
+    float value[1], decoded[1];
+  };
+  static constexpr index payload_bytes(index n) noexcept { return n > 0 ? 4 : 0; }
+  static constexpr int room(index) noexcept { return 1; }
+  template <class Team>
+  static void encode(Team const&, float const* c, int, std::byte* payload, picks& p) noexcept {
+    p = {1, {0}, {c[0]}, {c[0]}};
+    std::memcpy(payload, c, 4);
+  }
+  static zoadam::sparse_element decode(std::byte const* payload, int) noexcept {
+    zoadam::sparse_element e{};
+    std::memcpy(&e.value, payload, 4);
+    return e;
+  }
+  template <class Sink>
+  void describe(Sink& sink) const {
+    sink("first");
+  }
+};
+static_assert(zoadam::sparse<sparse_archetype> && zoadam::quantizer<sparse_archetype>);
+static_assert(!zoadam::sparse<archetype> && !zoadam::sparse<void>);
+
+struct sparse_without_blocks : sparse_archetype {
+  using groups = zoadam::whole;
+};
+static_assert(!zoadam::sparse<sparse_without_blocks> && !zoadam::quantizer<sparse_without_blocks>);
+struct sparse_encode_may_throw : sparse_archetype {
+  template <class Team>
+  static void encode(Team const&, float const*, int, std::byte*, picks&) {}
+};
+static_assert(!zoadam::sparse<sparse_encode_may_throw> && !zoadam::quantizer<sparse_encode_may_throw>);
+struct sparse_without_room : sparse_archetype {
+  static constexpr index room(index) noexcept = delete;
+};
+static_assert(!zoadam::sparse<sparse_without_room> && !zoadam::quantizer<sparse_without_room>);
+
+TEST_CASE("the sparse archetype sends what it picks, and zeros") {
+  using namespace zoadam;
+  std::vector<float> x(70), g(70, 3.0f);
+  optimizer<sparse_archetype, every_step, mean_state, cpu_backend, single_transport> mean({{"x", {}, x, g}}, {},
+                                                                                          single_transport{});
+  auto const report = mean.step(1.0);
+  CHECK(report.payload_bytes == 12);
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(x[i] == (i % 32 == 0 ? 3.0f : 0.0f));
+}
+
 TEST_CASE("the archetype is all that an optimizer needs") {
   using namespace zoadam;
   std::vector<float> x(100), g(100);
