@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "quantizer/suite.hpp"
+#include "zoadam/backend/cpu_kernels.hpp"
 
 namespace {
 
@@ -25,7 +26,7 @@ struct message {
 template <class Quantizer, class Isa = zoadam::isa::native>
 ZOADAM_NOINLINE message<Quantizer> encoded_block(std::vector<float> const& c) {
   auto const n = static_cast<index>(c.size());
-  message<Quantizer> m;
+  message<Quantizer> m{};
   m.payload.assign(nth(Quantizer::payload_bytes(n)) + 64, guard);
   Quantizer::encode(zoadam::detail::lone_thread<Isa>{}, c.data(), static_cast<int>(n), m.payload.data(), m.picks);
   CHECK(std::all_of(m.payload.end() - 64, m.payload.end(), [](std::byte b) { return b == guard; }));
@@ -201,10 +202,38 @@ TEST_CASE_TEMPLATE("what has been decoded comes back as it is", Quantizer, usual
   CHECK(there_and_back<Quantizer>(c) == c);
 }
 
-TEST_CASE("a payload that nobody has encoded decodes to positions that can be told from others") {
-  std::vector<std::byte> const hostile(nth(odd::payload_bytes(96)), std::byte{0xff});
-  for (int j = 0; j < odd::room(96); ++j) {
-    CHECK(odd::decode(hostile.data(), j).position == 127);  // beyond the block
+// Elements [skip, skip + n) of a block, as loops fetch them.
+template <class Quantizer>
+std::vector<float> part(std::vector<std::byte> const& payload, index length, index skip, index n) {
+  std::vector<float> out(nth(n) + 8, 7.0f);
+  zoadam::detail::run_scatter<zoadam::isa::native, Quantizer>(payload.data(), length, skip, n, out.data());
+  CHECK(std::all_of(out.end() - 8, out.end(), [](float x) { return x == 7.0f; }));
+  out.resize(nth(n));
+  return out;
+}
+
+TEST_CASE_TEMPLATE("any part of a block is decoded by itself", Quantizer, usual, odd) {
+  for (index const n : {1, 33, 96}) {
+    auto const payload = encoded_block<Quantizer>(values(n, 5)).payload;
+    auto const all = decoded_block<Quantizer>(payload, nth(n));
+    for (index skip = 0; skip <= n; ++skip) {
+      for (index const m : {index{0}, index{1}, (n - skip) / 2, n - skip}) {
+        if (skip + m > n) continue;
+        CHECK(part<Quantizer>(payload, n, skip, m) == std::vector<float>(all.begin() + skip, all.begin() + skip + m));
+      }
+    }
+  }
+}
+
+TEST_CASE("a payload that nobody has encoded writes nothing beyond its block") {
+  for (index const n : {1, 50, 96}) {
+    std::vector<std::byte> hostile(nth(odd::payload_bytes(n)), std::byte{0xff});
+    for (float const x : part<odd>(hostile, n, 0, n)) CHECK(same_bits(x, 0.0f));  // position 127 is in no block
+    for (std::uint32_t seed = 0; seed < 50; ++seed) {
+      std::mt19937 random(seed);
+      for (std::byte& b : hostile) b = static_cast<std::byte>(random());
+      (void)part<odd>(hostile, n, n / 3, n - n / 3);
+    }
   }
 }
 

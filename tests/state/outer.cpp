@@ -101,6 +101,26 @@ TEST_CASE("outer: a worker without a gradient keeps its moments and takes part w
   check_run(run, expected, 2e-5);
 }
 
+TEST_CASE("outer: bad gradients leave no trace in sparse exchanges") {
+  auto run = job_of<sparse_loco<thread_transport>>(3, 4);
+  run.gradient = [](int rank, int step, std::size_t n) {
+    flat g = noisy_gradient(8, rank, step, n);
+    if (bad_at(rank, step)) g[2] = std::numeric_limits<float>::quiet_NaN();
+    return g;
+  };
+  std::atomic<int> wrong{0}, skipped{0};
+  run.after = [&](int, auto& o, step_report const& r, buffers& mine) {
+    skipped += r.skipped_here;
+    wrong += !all_finite(mine.parameters());
+    detail::for_each_tag(typename std::remove_reference_t<decltype(o)>::fields::tags{},
+                         [&](auto tag) { wrong += !all_finite(o.values(tag)); });
+  };
+  auto const x = run.run();
+  CHECK(wrong == 0);
+  CHECK(skipped > 3);
+  CHECK(same_bits(x[0], x[2]));
+}
+
 TEST_CASE("outer: a window whose learning rates are all 0 sends nothing and moves nobody") {
   auto run = job_of<momentum>(2, 4);
   run.rate = [](int t) { return (t > 4 && t <= 8) || t == 10 || t == 12 ? 0.0 : 1e-2; };

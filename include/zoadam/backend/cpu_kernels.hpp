@@ -262,7 +262,7 @@ ZOADAM_NOINLINE void run_encode(float const* c, float const* limit, float* error
                                 std::byte* payload) noexcept {
   using lane = lane_t<Isa>;
   if constexpr (sparse<Quantizer>) {
-    typename Quantizer::picks sent;
+    typename Quantizer::picks sent{};
     Quantizer::encode(lone_thread<Isa>{}, c, static_cast<int>(n), payload, sent);
     if constexpr (Quantizer::compensated) {  // c and error may be one array
       for_lanes<lane>(n, [&](index i, auto count) ZOADAM_LAMBDA_INLINE {
