@@ -99,7 +99,7 @@ using amsgrad = optimizer<identity_quantizer, every_step, amsgrad_state, Backend
 /// DiLoCo: AdamW on each worker, Nesterov momentum on the mean displacement; options.sync.interval is H, 15 to 500 in
 /// use.
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
-using diloco = optimizer<identity_quantizer, Sync, outer_state<nesterov>, Backend, Transport>;
+using diloco = optimizer<identity_quantizer, Sync, outer_state<outer_nesterov>, Backend, Transport>;
 
 /// SparseLoCo: AdamW on each worker, the mean displacement at 64 elements of each 4096 and 2 bits, both ways, with
 /// errors that decay by 0.95 from exchange to exchange; options.sync.interval is H, 15 to 250 in use.

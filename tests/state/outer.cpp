@@ -185,7 +185,7 @@ TEST_CASE("outer: threads of a rank change nothing; momentum does") {
 }
 
 TEST_CASE("outer: numbers out of range are refused by name, and must agree between ranks") {
-  auto const refused = [](nesterov const& outer, char const* what) {
+  auto const refused = [](outer_nesterov const& outer, char const* what) {
     buffers mine({9}, {}, [](std::size_t) { return 1.0f; });
     diloco<>::options_type settings;
     settings.state.outer = outer;

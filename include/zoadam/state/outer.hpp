@@ -29,7 +29,7 @@ struct outer_average {
 /// u <- momentum u + mean w;  a <- a - learning_rate (mean w + momentum u). u is the same on all workers.
 ///
 /// Source: DiLoCo, Algorithm 1, OuterOpt; PyTorch's SGD with nesterov = True, the mean displacement as its gradient.
-struct nesterov {
+struct outer_nesterov {
   using fields = zoadam::fields<field<at::outer_momentum_t, home::replica>>;
   using reads = tags<at::outer_momentum_t>;
 
@@ -91,11 +91,11 @@ struct outer_exchange : exchange_facts {
 /// AdamW on each worker by itself, with its own moments and both bias corrections, and an outer step on the mean
 /// displacement when the sync policy says so.
 ///
-/// Outer   outer_average (local SGD's; SparseLoCo's) or nesterov (DiLoCo's)
-/// Memory  4 bytes per parameter for each moment and the anchor, and 4 for the outer momentum of nesterov
+/// Outer   outer_average (local SGD's; SparseLoCo's) or outer_nesterov (DiLoCo's)
+/// Memory  4 bytes per parameter for each moment and the anchor, and 4 for the outer momentum of outer_nesterov
 ///
 /// Source: DiLoCo, Algorithm 1; SparseLoCo, Algorithm 1.
-template <class Outer = nesterov>
+template <class Outer = outer_nesterov>
 struct outer_state {
   using fields = detail::join<local_adam_state::fields, typename Outer::fields>;
   using agreed = at::anchor_t;
