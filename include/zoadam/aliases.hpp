@@ -9,6 +9,7 @@
 #include "zoadam/quantizer/error_feedback.hpp"
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/quantizer/sign.hpp"
+#include "zoadam/state/adafactor.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/adaptive.hpp"
 #include "zoadam/state/frozen_variance.hpp"
@@ -19,6 +20,7 @@
 #include "zoadam/state/onebit_adam.hpp"
 #include "zoadam/state/onebit_lamb.hpp"
 #include "zoadam/state/sgd.hpp"
+#include "zoadam/state/sm3.hpp"
 #include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
@@ -93,5 +95,11 @@ template <transport Transport = single_transport, backend Backend = cpu_backend>
 using nadam = optimizer<identity_quantizer, every_step, nadam_state, Backend, Transport>;
 template <transport Transport = single_transport, backend Backend = cpu_backend>
 using amsgrad = optimizer<identity_quantizer, every_step, amsgrad_state, Backend, Transport>;
+
+/// Adafactor and SM3: second moments of rows and columns, or of the indices of every axis, in place of elements.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using adafactor = optimizer<identity_quantizer, every_step, adafactor_state<>, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using sm3 = optimizer<identity_quantizer, every_step, sm3_state<>, Backend, Transport>;
 
 }  // namespace zoadam

@@ -95,9 +95,12 @@ hyper_numbers hyper_numbers_of(Options const& o) noexcept {
   auto const epsilon = static_cast<float>(o.epsilon);
   double warming = 0;
   if constexpr (requires { o.state.warming(); }) warming = o.state.warming();
+  double decay_rate = 0;
+  if constexpr (requires { o.state.decay_rate; }) decay_rate = o.state.decay_rate;
   return {o.beta1,
           o.beta2,
           warming,
+          decay_rate,
           o.max_norm,
           o.epsilon_inside ? 0.0f : epsilon,
           o.epsilon_inside ? epsilon : 0.0f,

@@ -27,12 +27,18 @@ struct pass_tags_of<tensor_reduction<Formula, When>> {
   using type = unite<typename Formula::reads, typename Formula::scalars>;
 };
 
-/// Whether the passes of a program write no scalar of a tensor.
+template <class Formula, class When>
+struct pass_tags_of<slice_reduction<Formula, When>> {
+  using type = unite<typename Formula::reads, typename Formula::slices>;
+};
+
+/// Whether the passes of a program write no value that a tensor or a slice has once.
 template <class Stage>
 inline constexpr bool writes_elements = true;
 template <class Formula, class When>
 inline constexpr bool writes_elements<pass<Formula, When>> =
-    std::is_same_v<scalars_of<typename Formula::writes>, tags<>>;
+    std::is_same_v<scalars_of<typename Formula::writes>, tags<>>&&
+        std::is_same_v<slices_of<typename Formula::writes>, tags<>>;
 template <class Program>
 inline constexpr bool passes_write_elements = false;
 template <class... Stages>
@@ -48,13 +54,18 @@ template <class Program, class Tags>
 inline constexpr bool passes_stay_within = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
-    (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, tags<>> && ...);
+    (std::is_same_v<
+         subtract<subtract<typename pass_tags_of<Stages>::type, transients_of<typename pass_tags_of<Stages>::type>>,
+                  Tags>,
+         tags<>> &&
+     ...);
 
-/// Whether a program has a tensor_reduction.
+/// Whether a program has a tensor_reduction or a slice_reduction.
 template <class Program>
 inline constexpr bool reduces_tensors = false;
 template <class... Stages>
-inline constexpr bool reduces_tensors<std::tuple<Stages...>> = (is_tensor_reduction<Stages> || ...);
+inline constexpr bool reduces_tensors<std::tuple<Stages...>> =
+    ((is_tensor_reduction<Stages> || is_slice_reduction<Stages>) || ...);
 
 template <class Stage>
 inline constexpr bool closes_window = false;
