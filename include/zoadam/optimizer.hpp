@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -386,7 +387,9 @@ class optimizer {
   // Runs stages I, I + 1, ...; Segment is what has been gathered since the last collective, `in` its input.
   template <std::size_t I, class Segment, class In>
   void walk(In const& in) {
-    if constexpr (I == stages_) {
+    if constexpr (!Segment::complete) {
+      refuse_incomplete();
+    } else if constexpr (I == stages_) {
       backend_.template run<Segment>(storage_.view(), in, detail::no_messages{});
     } else {
       walk_stage<I, Segment>(std::get<I>(program_), in);
@@ -413,9 +416,13 @@ class optimizer {
   template <std::size_t I, class Segment, class In, class Formula, class When>
   void walk_stage(tensor_reduction<Formula, When> const& stage, In const& in) {
     if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
-    backend_.template reduce_tensors<typename Segment::template into<detail::reducing<Formula>>>(storage_.view(), in,
-                                                                                                 stage.formula);
-    after_reduction<I + 1, Segment>(in);
+    using segment = typename Segment::template into<detail::reducing<Formula>>;
+    if constexpr (segment::complete) {
+      backend_.template reduce_tensors<segment>(storage_.view(), in, stage.formula);
+      after_reduction<I + 1, Segment>(in);
+    } else {
+      refuse_incomplete();
+    }
   }
 
   template <std::size_t I, class Segment, class In, class Formula, class When>
@@ -426,8 +433,17 @@ class optimizer {
                   "zoadam: loops for sums over slices run more than once and may store nothing");
     static_assert(Formula::maximum || std::is_same_v<typename segment::slices, tags<>>,
                   "zoadam: a term that is summed over slices reads no slice values");
-    backend_.template reduce_slices<segment>(storage_.view(), in, stage.formula);
-    after_reduction<I + 1, Segment>(in);
+    if constexpr (segment::complete) {
+      backend_.template reduce_slices<segment>(storage_.view(), in, stage.formula);
+      after_reduction<I + 1, Segment>(in);
+    } else {
+      refuse_incomplete();
+    }
+  }
+
+  // A transient is read where the exchange that sets it was not due: an error in the state's program.
+  [[noreturn]] static void refuse_incomplete() {
+    throw std::logic_error("zoadam: the program reads a value of this step that no stage has set");
   }
 
   template <std::size_t I, class Segment, class In>

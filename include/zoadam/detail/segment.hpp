@@ -94,6 +94,8 @@ struct segment {
   using all = unite<reads, written>;
   using slices = slices_of<loads>;
   static constexpr bool reduces = is_reducing<Send> || is_slice_reducing<Send>;
+  /// Whether every transient that it reads has been set in it.
+  static constexpr bool complete = std::is_same_v<transients_of<reads>, tags<>>;
   static constexpr bool empty = std::is_same_v<stores, tags<>> && std::is_same_v<Send, nothing>;
 
   /// The segment with one more pass, and the segment that ends in a send.
