@@ -114,6 +114,21 @@ TEST_CASE("adafactor: clipping, and the scale of a parameter") {
   CHECK(scales() == flat{1.0f, 1.0f});
 }
 
+TEST_CASE("adafactor: powers by roots, and beta2 of an update") {
+  for (double const power : {1e-3, 0.5, 0.8, 1.0})
+    for (double const x : {1.0, 2.0, 3.0, 1e4, 1e9}) {
+      CHECK(detail::inverse_power(f64(x), power).v == doctest::Approx(std::pow(x, -power)).epsilon(1e-12));
+    }
+  detail::hyper_numbers hyper{};
+  hyper.decay_rate = 0.8;
+  detail::progress now{};
+  now.count = 1;
+  CHECK(detail::coefficients_now(now, hyper, {}).beta2 == 0);
+  now.count = 10;
+  CHECK(detail::coefficients_now(now, hyper, {}).beta2 == doctest::Approx(1 - std::pow(10, -0.8)));
+  CHECK(detail::coefficients_now(now, hyper, {}).updates == 10);
+}
+
 TEST_CASE("adafactor: settings that make no sense") {
   adafactor_state<> s;
   CHECK(s.defect() == nullptr);

@@ -94,7 +94,7 @@ struct slices_of_<tags<Tags...>> {
   using one = std::conditional_t<is_slice_value<Tag>, tags<Tag>, tags<>>;
   using type = unite_all<one<Tags>...>;
 };
-/// The tags of slice values among `Tags`, and those of transients.
+/// The tags of slice values among `Tags`; below, those of transients.
 template <class Tags>
 using slices_of = typename slices_of_<Tags>::type;
 template <class Tags>
