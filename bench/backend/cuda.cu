@@ -146,6 +146,7 @@ class arena {
     view.hyper = {.beta1 = 0.9,
                   .beta2 = 0.999,
                   .warming = 0,
+                  .decay_rate = 0,
                   .max_norm = 0,
                   .epsilon = 1e-8f,
                   .epsilon_inside = 0,

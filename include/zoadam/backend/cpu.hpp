@@ -27,11 +27,11 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
 
   /// Working memory for tiles of that many elements, per thread.
   void reserve(index elements) { this->reserve_tiles(elements); }
-  index workspace_bytes() const noexcept { return this->tile_bytes() + this->partial_bytes(); }
+  index workspace_bytes() const noexcept { return this->tile_bytes() + this->slice_bytes(); }
 
   /// Where loops find the table, which outlives them.
   detail::slice_list place(detail::slice_table const& table) {
-    this->reserve_partials();
+    this->reserve_slices();
     return table.list();
   }
 

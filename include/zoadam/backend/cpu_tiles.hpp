@@ -83,8 +83,16 @@ class cpu_tiles {
     workspace_ = cpu_memory(tile_bytes());
     tallies_.resize(static_cast<std::size_t>(pool_.size()));
   }
-  void reserve_partials() { partials_.resize(static_cast<std::size_t>(pool_.size())); }
-  index partial_bytes() const noexcept { return static_cast<index>(partials_.size() * sizeof(slice_partials)); }
+  /// Working memory for slices, once tiles have theirs.
+  void reserve_slices() {
+    if (!partials_.empty()) return;
+    partials_.resize(static_cast<std::size_t>(pool_.size()));
+    slice_values_ = cpu_memory(slice_value_bytes());
+  }
+  index slice_bytes() const noexcept {
+    return partials_.empty() ? 0
+                             : static_cast<index>(partials_.size() * sizeof(slice_partials)) + slice_value_bytes();
+  }
   index tile_bytes() const noexcept { return pool_.size() * capacity_ * buffers_ * index{sizeof(float)}; }
 
   /// Calls f with the counts of every thread, from zero, and returns their sum.
@@ -103,6 +111,12 @@ class cpu_tiles {
   tally& tally_of(int thread) noexcept { return tallies_[static_cast<std::size_t>(thread)]; }
 
   static index smaller(index a, index b) noexcept { return a < b ? a : b; }
+  index slice_value_bytes() const noexcept {
+    return pool_.size() * capacity_ * most_slice_fields * index{sizeof(float)};
+  }
+  float* slice_buffer(int thread, int which) const noexcept {
+    return reinterpret_cast<float*>(slice_values_.data()) + (thread * most_slice_fields + which) * capacity_;
+  }
   float* buffer(int thread, int which) const noexcept {
     return reinterpret_cast<float*>(workspace_.data()) + (thread * buffers_ + which) * capacity_;
   }
@@ -240,7 +254,7 @@ class cpu_tiles {
       } else if constexpr (is_tensor_scalar<decltype(tag)>) {
         fields[tag] = view.field[tag] + t;
       } else if constexpr (is_slice_value<decltype(tag)>) {
-        fields[tag] = buffer(thread, first_slice_buffer_ + place_of<decltype(tag)>(typename Segment::slices{}));
+        fields[tag] = slice_buffer(thread, place_of<decltype(tag)>(typename Segment::slices{}));
         least_of_slices(view.slices[tag], view.field[tag], t, first - view.tensors->first(t),
                         last - view.tensors->first(t), fields[tag]);
       } else if constexpr (is_transient<decltype(tag)>) {
@@ -469,13 +483,13 @@ class cpu_tiles {
   thread_pool pool_;
 
  private:
-  static constexpr int first_slice_buffer_ = 6;
-  static constexpr index buffers_ = first_slice_buffer_ + most_slice_fields;  // per thread
+  static constexpr index buffers_ = 6;  // per thread
 
   index capacity_ = 0;  // elements of a buffer
   cpu_memory workspace_;
   std::vector<tally> tallies_;
   std::vector<slice_partials> partials_;  // one per thread where there are slices
+  cpu_memory slice_values_;               // as many tiles per thread as a loop reads fields of slice values
 };
 
 }  // namespace zoadam::detail
