@@ -11,11 +11,25 @@
 
 namespace {
 
-std::vector<std::string> const optimizers = {"adam",       "onebit_adam", "zero_one_adam", "zero_one_adam_paper",
-                                             "local_adam", "sgd",         "momentum_sgd",  "nesterov_sgd",
-                                             "adagrad",    "rmsprop",     "nadam",         "amsgrad",
-                                             "lamb",       "lars",        "onebit_lamb",   "diloco",
-                                             "sparse_loco"};
+std::vector<std::string> const optimizers = {"adam",
+                                             "onebit_adam",
+                                             "zero_one_adam",
+                                             "zero_one_adam_paper",
+                                             "local_adam",
+                                             "sgd",
+                                             "momentum_sgd",
+                                             "nesterov_sgd",
+                                             "adagrad",
+                                             "rmsprop",
+                                             "nadam",
+                                             "amsgrad",
+                                             "lamb",
+                                             "lars",
+                                             "onebit_lamb",
+                                             "diloco",
+                                             "sparse_loco",
+                                             "adafactor",
+                                             "sm3"};
 
 /// The one place where a name becomes a type: everything below it is compiled for that optimizer.
 template <class Transport>
@@ -40,6 +54,8 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
   if (s.optimizer == "onebit_lamb") return train<zoadam::onebit_lamb<Transport>>(s, text, std::move(link));
   if (s.optimizer == "diloco") return train<zoadam::diloco<Transport>>(s, text, std::move(link));
   if (s.optimizer == "sparse_loco") return train<zoadam::sparse_loco<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "adafactor") return train<zoadam::adafactor<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "sm3") return train<zoadam::sm3<Transport>>(s, text, std::move(link));
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 

@@ -32,6 +32,8 @@ inline void configure(zoadam::adam_state&, settings const&) {}
 inline void configure(zoadam::local_adam_state&, settings const&) {}
 template <class... Parts>
 void configure(zoadam::gradient_program<Parts...>&, settings const&) {}  // SGD and its like
+inline void configure(zoadam::adafactor_state<>&, settings const&) {}
+inline void configure(zoadam::sm3_state<>&, settings const&) {}
 inline void configure(zoadam::lamb_state&, settings const&) {}
 inline void configure(zoadam::lars_state&, settings const&) {}
 inline void configure(zoadam::onebit_lamb_state& state, settings const& s) { state.freeze.step = s.freeze_step; }

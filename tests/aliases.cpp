@@ -211,6 +211,8 @@ TEST_CASE("aliases: every alias is only a composition, and says which") {
   CHECK(name(std::type_identity<diloco<>>{}) == "identity fixed_interval(4, 0) outer nesterov(0.9, 0.7)");
   CHECK(name(std::type_identity<sparse_loco<>>{}) ==
         "error_feedback(19, 20) top_k(64) block(4096) fixed_interval(4, 0) outer outer_average");
+  CHECK(name(std::type_identity<adafactor<>>{}) == "identity every_step adafactor(0.8, 0, 0.001, 1, 1, 0)");
+  CHECK(name(std::type_identity<sm3<>>{}) == "identity every_step sm3");
 }
 
 }  // namespace

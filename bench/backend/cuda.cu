@@ -145,7 +145,6 @@ class arena {
     view.groups = 1;
     view.hyper = {.beta1 = 0.9,
                   .beta2 = 0.999,
-                  .warming = 0,
                   .max_norm = 0,
                   .epsilon = 1e-8f,
                   .epsilon_inside = 0,

@@ -10,6 +10,7 @@
 #include "zoadam/quantizer/identity.hpp"
 #include "zoadam/quantizer/sign.hpp"
 #include "zoadam/quantizer/top_k.hpp"
+#include "zoadam/state/adafactor.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/adaptive.hpp"
 #include "zoadam/state/frozen_variance.hpp"
@@ -19,8 +20,9 @@
 #include "zoadam/state/momentum_sum.hpp"
 #include "zoadam/state/onebit_adam.hpp"
 #include "zoadam/state/onebit_lamb.hpp"
-#include "zoadam/state/sgd.hpp"
 #include "zoadam/state/outer.hpp"
+#include "zoadam/state/sgd.hpp"
+#include "zoadam/state/sm3.hpp"
 #include "zoadam/state/zero_shard.hpp"
 #include "zoadam/sync/every_step.hpp"
 #include "zoadam/sync/local_steps.hpp"
@@ -106,5 +108,11 @@ using diloco = optimizer<identity_quantizer, Sync, outer_state<outer_nesterov>, 
 template <transport Transport = single_transport, backend Backend = cpu_backend, sync Sync = fixed_interval>
 using sparse_loco = optimizer<error_feedback<top_k_quantizer<>, std::ratio<19, 20>>, Sync, outer_state<outer_average>,
                               Backend, Transport>;
+
+/// Adafactor and SM3: second moments of rows and columns, or of the indices of every axis, in place of elements.
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using adafactor = optimizer<identity_quantizer, every_step, adafactor_state<>, Backend, Transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using sm3 = optimizer<identity_quantizer, every_step, sm3_state<>, Backend, Transport>;
 
 }  // namespace zoadam

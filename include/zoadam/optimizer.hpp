@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,8 @@ class optimizer {
       "zoadam: a state with owner fields needs exchanges that cut elements into the same chunks; give their "
       "quantizers the same groups");
   static_assert(detail::passes_write_elements<program_type>,
-                "zoadam: a pass sets values of elements; the scalars of a tensor are set by a tensor_reduction");
+                "zoadam: a pass sets values of elements; the scalars of a tensor are set by a tensor_reduction, "
+                "the values of slices by a slice_reduction");
 
   /// Parameters must be equal on all ranks; they and the gradients are borrowed and must outlive the optimizer.
   ///
@@ -239,7 +241,8 @@ class optimizer {
   index variance_updates() const { return (void)storage_.tensors(), backend_.now(storage_.view()).count; }
   memory_use memory() const noexcept { return storage_.use(); }
   /// Bytes of state and errors per parameter on one of n ranks. Beyond memory().fields it leaves out what rounding
-  /// up, gaps and chunks of unequal length add; masters of tensors given in 16 bits alone cost 4 more.
+  /// up, gaps, chunks of unequal length, scalars of tensors and values of slices add; masters of tensors given in 16
+  /// bits alone cost 4 more.
   static constexpr double state_bytes(int ranks) noexcept {
     return 4.0 * (fields::template count<home::worker> + fields::template count<home::replica>)+4.0 *
            fields::template count<home::owner> / ranks;
@@ -362,7 +365,7 @@ class optimizer {
     return c;
   }
 
-  // Which stages are due: bit i for stage i. Passes and tensor reductions change nothing on the host.
+  // Which stages are due: bit i for stage i. Passes and reductions per tensor or slice change nothing on the host.
   struct due_stages {
     std::uint64_t path = 0;
     bool only_passes = true;
@@ -377,13 +380,16 @@ class optimizer {
   void note_due(Stage const& stage, due_stages& all) const noexcept {
     if (!stage.when.due(stage_clock(I))) return;
     all.path |= std::uint64_t{1} << I;
-    all.only_passes = all.only_passes && (detail::is_pass<Stage> || detail::is_tensor_reduction<Stage>);
+    all.only_passes = all.only_passes && (detail::is_pass<Stage> || detail::is_tensor_reduction<Stage> ||
+                                          detail::is_slice_reduction<Stage>);
   }
 
   // Runs stages I, I + 1, ...; Segment is what has been gathered since the last collective, `in` its input.
   template <std::size_t I, class Segment, class In>
   void walk(In const& in) {
-    if constexpr (I == stages_) {
+    if constexpr (!Segment::complete) {
+      refuse_incomplete();
+    } else if constexpr (I == stages_) {
       backend_.template run<Segment>(storage_.view(), in, detail::no_messages{});
     } else {
       walk_stage<I, Segment>(std::get<I>(program_), in);
@@ -410,9 +416,43 @@ class optimizer {
   template <std::size_t I, class Segment, class In, class Formula, class When>
   void walk_stage(tensor_reduction<Formula, When> const& stage, In const& in) {
     if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
-    backend_.template reduce_tensors<typename Segment::template into<detail::reducing<Formula>>>(storage_.view(), in,
-                                                                                                 stage.formula);
-    walk<I + 1, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+    using segment = typename Segment::template into<detail::reducing<Formula>>;
+    if constexpr (segment::complete) {
+      backend_.template reduce_tensors<segment>(storage_.view(), in, stage.formula);
+      after_reduction<I + 1, Segment>(in);
+    } else {
+      refuse_incomplete();
+    }
+  }
+
+  template <std::size_t I, class Segment, class In, class Formula, class When>
+  void walk_stage(slice_reduction<Formula, When> const& stage, In const& in) {
+    if (!stage.when.due(stage_clock(I))) return walk<I + 1, Segment>(in);
+    using segment = typename Segment::template into<detail::slice_reducing<Formula>>;
+    static_assert(Formula::maximum || std::is_same_v<typename segment::stores, tags<>>,
+                  "zoadam: loops for sums over slices run more than once and may store nothing");
+    static_assert(Formula::maximum || std::is_same_v<typename segment::slices, tags<>>,
+                  "zoadam: a term that is summed over slices reads no slice values");
+    if constexpr (segment::complete) {
+      backend_.template reduce_slices<segment>(storage_.view(), in, stage.formula);
+      after_reduction<I + 1, Segment>(in);
+    } else {
+      refuse_incomplete();
+    }
+  }
+
+  // A transient is read where the exchange that sets it was not due: an error in the state's program.
+  [[noreturn]] static void refuse_incomplete() {
+    throw std::logic_error("zoadam: the program reads a value of this step that no stage has set");
+  }
+
+  template <std::size_t I, class Segment, class In>
+  void after_reduction([[maybe_unused]] In const& in) {
+    if constexpr (Segment::receive::repeatable) {
+      walk<I, typename Segment::next>(in);
+    } else {
+      walk<I, typename Segment::next>(detail::no_messages{});
+    }
   }
 
   template <std::size_t I, class Segment, class In, class What, class When, class Up, class Down>

@@ -93,11 +93,8 @@ namespace detail {
 template <class Options>
 hyper_numbers hyper_numbers_of(Options const& o) noexcept {
   auto const epsilon = static_cast<float>(o.epsilon);
-  double warming = 0;
-  if constexpr (requires { o.state.warming(); }) warming = o.state.warming();
   hyper_numbers h{o.beta1,
                   o.beta2,
-                  warming,
                   o.max_norm,
                   o.epsilon_inside ? 0.0f : epsilon,
                   o.epsilon_inside ? epsilon : 0.0f,

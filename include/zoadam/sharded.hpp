@@ -157,7 +157,8 @@ template <class Optimizer, transport Link, residence Residence = residence::alwa
 class sharded {
   using groups = typename detail::shard_groups<typename Optimizer::quantizer_type>::type;
   static_assert(!detail::reduces_tensors<typename Optimizer::program_type>,
-                "zoadam: sharded: a shard holds parts of tensors, and the optimizer needs sums over whole ones");
+                "zoadam: sharded: a shard holds parts of tensors, and the optimizer needs sums over whole ones or "
+                "over their slices");
 
  public:
   using optimizer_type = Optimizer;

@@ -62,6 +62,7 @@ float gradient(std::uint64_t step, std::uint64_t rank, std::uint64_t element) {
 }
 
 constexpr std::array<index, 7> sizes{1, 0, 33, 700, 2049, 257, 31};
+std::vector<std::vector<index>> const shapes{{}, {3, 0}, {3, 11}, {5, 7, 20}, {683, 3}, {}, {31, 1}};
 constexpr std::size_t bfloat16_tensor = 3, float16_tensor = 5;
 
 struct model {
@@ -82,7 +83,7 @@ struct model {
   std::vector<zoadam::tensor> tensors() {
     std::vector<zoadam::tensor> list;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
-      list.push_back({std::to_string(t), {}, parameter[t], gradient[t], t == 4 ? 1 : 0});
+      list.push_back({std::to_string(t), shapes[t], parameter[t], gradient[t], t == 4 ? 1 : 0});
     }
     list[bfloat16_tensor].gradient = std::span<zoadam::bfloat16 const>(brief_gradient);
     list[float16_tensor].gradient = std::span<zoadam::float16 const>(half_gradient);
@@ -265,6 +266,11 @@ void run_all(int steps) {
   using layerwise = lamb<rank_transport>;
   report<layerwise>("lamb", with<layerwise>([](auto& o) { o.state.max_ratio = 10; }), steps);
   report<layerwise>("lamb", with<layerwise>([](auto& o) { o.state.max_ratio = 10; }), steps, 3);
+
+  using factored = adafactor<rank_transport>;
+  report<factored>("adafactor", with<factored>([](auto& o) { o.state.relative_step = true; }), steps, 2);
+  using covered = sm3<rank_transport>;
+  report<covered>("sm3", {}, steps, 2);
 
   using onebit_layerwise = onebit_lamb<rank_transport>;
   report<onebit_layerwise>("onebit_lamb", with<onebit_layerwise>([](auto& o) { o.state.freeze.step = 20; }), steps,

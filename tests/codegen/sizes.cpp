@@ -28,6 +28,7 @@ static_assert(empty<adam_state, local_adam_state, mean_state>);
 static_assert(empty<displacement<>, displacement<power::zero, momentum_rule::replace>, momentum_sum<>>);
 static_assert(empty<local_momentum, local_step, corrected_step, local_variance, variance_norm>);
 static_assert(empty<layerwise_step<>, momentum_scales, mean_gradient_update>);
+static_assert(empty<sm3_state<>, sm3_step, slice_reduction<sm3_maxima>, adafactor_step>);
 
 // Stages hold their schedule alone.
 static_assert(empty<pass<local_step>, tensor_reduction<momentum_scales>,

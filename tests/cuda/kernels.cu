@@ -23,6 +23,8 @@ void use_all(cudaStream_t stream) {
   use<onebit_adam<cuda_thread_transport, cuda_backend>>(stream);
   use<adam<cuda_thread_transport, cuda_backend>>(stream);
   use<lamb<cuda_thread_transport, cuda_backend>>(stream);
+  use<adafactor<cuda_thread_transport, cuda_backend>>(stream);
+  use<sm3<cuda_thread_transport, cuda_backend>>(stream);
   use<zero_one_adam_paper<cuda_thread_transport, cuda_backend>>(stream);
   use<local_adam<cuda_thread_transport, cuda_backend>>(stream);
   use<zero_adam<cuda_thread_transport, cuda_backend>>(stream);

@@ -47,7 +47,8 @@ struct pair_job {
   int steps = 24;
   int groups = 2;  ///< tensors take turns
   std::vector<std::size_t> sizes{700, 0, 4099, 33, 2048};
-  std::vector<std::size_t> shifts{};  ///< elements by which each tensor is off a 16-byte border; empty: none
+  std::vector<std::vector<index>> shapes{};  ///< of the sizes above; empty: vectors
+  std::vector<std::size_t> shifts{};         ///< elements by which each tensor is off a 16-byte border; empty: none
   zoadam::dtype type = zoadam::dtype::float32;  ///< of gradients
   /// Of copies in 16 bits, which every second tensor has alone; float32: there are none.
   zoadam::dtype working = zoadam::dtype::float32;
@@ -115,8 +116,9 @@ void compare_with_cpu(pair_job<Optimizer> const& job) {
       if (job.type == zoadam::dtype::bfloat16) gradients = views(zoadam::bfloat16{});
       if (job.type == zoadam::dtype::float16) gradients = views(zoadam::float16{});
       int const group = static_cast<int>(k) % job.groups;
-      host.push_back({"t", {}, x[k], gradients.first, group});
-      device.push_back({"t", {}, dx[k]->span(), gradients.second, group});
+      auto const shape = job.shapes.empty() ? std::vector<index>{} : job.shapes[k];
+      host.push_back({"t", shape, x[k], gradients.first, group});
+      device.push_back({"t", shape, dx[k]->span(), gradients.second, group});
       auto const give_working = [&](auto type) {
         using half_type = decltype(type);
         host[k].working = std::span<half_type>(reinterpret_cast<half_type*>(w[k].data()), w[k].size());

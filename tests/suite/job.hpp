@@ -71,6 +71,7 @@ inline double largest(flat const& values) {
 struct buffers {
   std::vector<flat> parameter, gradient;
   std::vector<int> group;
+  std::vector<std::vector<index>> shape{};  // none: vectors
 
   buffers(std::vector<index> const& sizes, std::vector<int> groups, std::function<float(std::size_t)> const& start)
       : group(std::move(groups)) {
@@ -84,11 +85,8 @@ struct buffers {
   std::vector<zoadam::tensor> tensors() {
     std::vector<zoadam::tensor> list;
     for (std::size_t t = 0; t < parameter.size(); ++t) {
-      list.push_back({"tensor " + std::to_string(t),
-                      {},
-                      parameter[t],
-                      std::span<float const>(gradient[t]),
-                      group.empty() ? 0 : group[t]});
+      list.push_back({"tensor " + std::to_string(t), shape.empty() ? std::vector<index>{} : shape[t], parameter[t],
+                      std::span<float const>(gradient[t]), group.empty() ? 0 : group[t]});
     }
     return list;
   }
@@ -126,6 +124,7 @@ struct job {
   int threads = 1;
   std::uint64_t seed = 1;
   std::vector<int> groups{};
+  std::vector<std::vector<index>> shapes{};  ///< of the sizes above; none: vectors
   std::function<float(std::size_t)> start = [](std::size_t k) { return 0.1f * noise(5, k); };
   std::function<flat(int rank, int step, std::size_t n)> gradient{};
   std::function<void(int step, flat& g)> adjust{};
@@ -147,6 +146,7 @@ struct job {
     auto const body = [&](typename Optimizer::transport_type link) {
       int const rank = link.rank();
       buffers mine(sizes, groups, start);
+      mine.shape = shapes;
       Optimizer o = make<Optimizer>(mine, settings, std::move(link), threads);
       for (int t = 1; t <= steps; ++t) {
         mine.set_gradient(gradient_at(rank, t, mine.elements()));

@@ -27,7 +27,13 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
 
   /// Working memory for tiles of that many elements, per thread.
   void reserve(index elements) { this->reserve_tiles(elements); }
-  index workspace_bytes() const noexcept { return this->tile_bytes(); }
+  index workspace_bytes() const noexcept { return this->tile_bytes() + this->slice_bytes(); }
+
+  /// Where loops find the table, which outlives them.
+  detail::slice_list place(detail::slice_table const& table) {
+    this->reserve_slices();
+    return table.list();
+  }
 
   // ---- numbers of a step; see detail/progress.hpp ----
 
@@ -149,7 +155,13 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
             index const i = l.first(t) + (b - l.first_block(t)) * sum_block;
             index const end = smaller(i + sum_block, l.first(t + 1));
             this->template segment_tile<Segment>(view, in, out, t, i, end, piece{}, thread, tally_of(thread));
-            this->template reduce_block<typename Segment::send::formula>(view, b, end - i, thread);
+            if constexpr (detail::is_slice_reducing<typename Segment::send>) {
+              detail::for_each_tag(typename Segment::send::slices{}, [&](auto tag) {
+                this->raise_maxima(view, view.slices[tag], t, i - l.first(t), end - i, thread);
+              });
+            } else {
+              this->template reduce_block<typename Segment::send::formula>(view, b, end - i, thread);
+            }
           }
         });
       } else if constexpr (detail::blockwise<up>) {
@@ -257,6 +269,41 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
             [&](auto& scalars, auto const& k) { formula.unite(all, f64(static_cast<double>(filled)), scalars, k); });
       }
     }
+  }
+
+  /// The loops of a segment that ends in the terms of a slice_reduction, then its finish() for every slice.
+  template <class Segment, class View, class In, class Formula>
+  void reduce_slices(View const& view, In const& in, Formula const& formula) {
+    if constexpr (In::optional) {
+      if (view.now->contributions == 0) {
+        return reduce_slices<typename Segment::without_receive>(view, detail::no_messages{}, formula);
+      }
+    }
+    auto const finish = [&](auto tag, detail::placed_slicing const& s, index slice, f64 result) {
+      float& value = view.field[tag][s.first + slice];
+      value = formula
+                  .finish(result, f64(static_cast<double>(s.size())), f32(value),
+                          this->coefficients_of(view, s.tensor).template as<f32>())
+                  .v;
+    };
+    detail::for_each_tag(typename Formula::slices{}, [&](auto tag) {
+      detail::slice_list const& slices = view.slices[tag];
+      if constexpr (Formula::maximum) {
+        std::memset(view.slice_maxima, 0, static_cast<std::size_t>(slices.values) * sizeof(float));
+        run<Segment>(view, in, detail::no_messages{});
+      }
+      for (index i = 0; i < slices.count; ++i) {
+        detail::placed_slicing const& s = slices.all[i];
+        if constexpr (Formula::maximum) {
+          for (index j = 0; j < s.values; ++j) {
+            finish(tag, s, j, f64(static_cast<double>(view.slice_maxima[s.first + j])));
+          }
+        } else {
+          this->template for_slice_sums<Segment>(view, in, s,
+                                                 [&](index slice, f64 sum) { finish(tag, s, slice, sum); });
+        }
+      }
+    });
   }
 
   /// One pass over the gradients: any NaN or magnitude beyond 2^56, and the norm.

@@ -35,6 +35,45 @@ class cpu_memory {
   std::unique_ptr<std::byte, deleter> data_;
 };
 
+/// Fields of slice values that one loop reads at most.
+inline constexpr int most_slice_fields = 3;
+
+/// Sums over slices side by side, in the order of every sum, term by term.
+class slice_partials {
+ public:
+  static constexpr index width = 16;
+
+  void clear(index slice) noexcept {
+    for (f64& each : blocks_[slice]) each = f64(0.0);
+    clear_block(slice);
+  }
+  /// Term k of a slice.
+  void add(index slice, index k, float term) noexcept {
+    f32& partial = terms_[slice][k % sum_partials];
+    partial = partial + f32(term);
+  }
+  void end_block(index slice, index block) noexcept {
+    f64& partial = blocks_[slice][block % sum_partials];
+    partial = partial + f64(pairwise(terms_[slice]));
+    clear_block(slice);
+  }
+  f64 total(index slice) noexcept { return pairwise(blocks_[slice]); }
+
+ private:
+  void clear_block(index slice) noexcept {
+    for (f32& each : terms_[slice]) each = f32(0.0f);
+  }
+  template <class Real>
+  static Real pairwise(Real (&p)[sum_partials]) noexcept {
+    for (index stride = 1; stride < sum_partials; stride *= 2) {
+      for (index i = 0; i < sum_partials; i += 2 * stride) p[i] = p[i] + p[i + stride];
+    }
+    return p[0];
+  }
+  f32 terms_[width][sum_partials];
+  f64 blocks_[width][sum_partials];
+};
+
 template <class Isa>
 class cpu_tiles {
  protected:
@@ -44,6 +83,16 @@ class cpu_tiles {
     capacity_ = (elements + sum_partials - 1) / sum_partials * sum_partials;
     workspace_ = cpu_memory(tile_bytes());
     tallies_.resize(static_cast<std::size_t>(pool_.size()));
+  }
+  /// Working memory for slices, once tiles have theirs.
+  void reserve_slices() {
+    if (!partials_.empty()) return;
+    partials_.resize(static_cast<std::size_t>(pool_.size()));
+    slice_values_ = cpu_memory(slice_value_bytes());
+  }
+  index slice_bytes() const noexcept {
+    return partials_.empty() ? 0
+                             : static_cast<index>(partials_.size() * sizeof(slice_partials)) + slice_value_bytes();
   }
   index tile_bytes() const noexcept { return pool_.size() * capacity_ * buffers_ * index{sizeof(float)}; }
 
@@ -63,6 +112,12 @@ class cpu_tiles {
   tally& tally_of(int thread) noexcept { return tallies_[static_cast<std::size_t>(thread)]; }
 
   static index smaller(index a, index b) noexcept { return a < b ? a : b; }
+  index slice_value_bytes() const noexcept {
+    return pool_.size() * capacity_ * most_slice_fields * index{sizeof(float)};
+  }
+  float* slice_buffer(int thread, int which) const noexcept {
+    return reinterpret_cast<float*>(slice_values_.data()) + (thread * most_slice_fields + which) * capacity_;
+  }
   float* buffer(int thread, int which) const noexcept {
     return reinterpret_cast<float*>(workspace_.data()) + (thread * buffers_ + which) * capacity_;
   }
@@ -195,6 +250,8 @@ class cpu_tiles {
 
   template <class Segment, class Down, class Up, class View>
   void segment_part(View const& view, index t, index first, index last, tile_io const& io, int thread, tally& count) {
+    static_assert(size_of<typename Segment::slices> <= most_slice_fields,
+                  "zoadam: a loop reads at most 3 fields of slice values");
     pointers<typename Segment::all> fields;
     for_each_tag(typename Segment::all{}, [&](auto tag) {
       if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
@@ -206,6 +263,12 @@ class cpu_tiles {
         fields[tag] = const_cast<float*>(gradient(view, t, first, last, buffer(thread, 4)));
       } else if constexpr (is_tensor_scalar<decltype(tag)>) {
         fields[tag] = view.field[tag] + t;
+      } else if constexpr (is_slice_value<decltype(tag)>) {
+        fields[tag] = slice_buffer(thread, place_of<decltype(tag)>(typename Segment::slices{}));
+        least_of_slices(view.slices[tag], view.field[tag], t, first - view.tensors->first(t),
+                        last - view.tensors->first(t), fields[tag]);
+      } else if constexpr (is_transient<decltype(tag)>) {
+        fields[tag] = nullptr;
       } else {
         fields[tag] = view.field[tag] + first;
       }
@@ -216,6 +279,80 @@ class cpu_tiles {
         narrow(fields[at::parameter], working + (first - view.tensors->first(t)), last - first);
       });
     }
+  }
+
+  // For elements [first, last) of tensor t the least of the values of their slices.
+  static void least_of_slices(slice_list const& slices, float const* values, index t, index first, index last,
+                              float* to) noexcept {
+    for (index s = slices.begin[t]; s < slices.begin[t + 1]; ++s) {
+      bool const begins = s == slices.begin[t];
+      for_slice_runs(slices.all[s], first, last, [&](index i, index n, index place, index step) {
+        for (index j = 0; j < n; ++j) {
+          float const value = values[place + j * step];
+          float& least = to[i - first + j];
+          least = begins ? value : min(f32(value), f32(least)).v;
+        }
+      });
+    }
+  }
+
+  // Maxima over slices take in the terms, none below +0, of elements [first, first + n) of tensor t.
+  template <class View>
+  void raise_maxima(View const& view, slice_list const& slices, index t, index first, index n, int thread) {
+    float const* const terms = buffer(thread, 0);
+    // Floats that are not negative are in the order of their bits; threads may meet at a slice.
+    auto const raise = [&](index place, float term) {
+      auto* const at = reinterpret_cast<std::uint32_t*>(view.slice_maxima + place);
+      auto const bits = std::bit_cast<std::uint32_t>(term);
+      std::uint32_t now = __atomic_load_n(at, __ATOMIC_RELAXED);
+      while (now < bits && !__atomic_compare_exchange_n(at, &now, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      }
+    };
+    for (index s = slices.begin[t]; s < slices.begin[t + 1]; ++s) {
+      for_slice_runs(slices.all[s], first, first + n, [&](index i, index count, index place, index step) {
+        float const* const from = terms + (i - first);
+        if (step == 0) return raise(place, tile_max<Isa>(from, count));
+        for (index j = 0; j < count; ++j) raise(place + j, from[j]);
+      });
+    }
+  }
+
+  // Sums over slices [first, last) of a slicing, which lie side by side; sums(slice, total) takes them.
+  template <class Segment, class View, class In, class Take>
+  void sum_slices(View const& view, In const& in, placed_slicing const& s, index first, index last, int thread,
+                  Take const& take) {
+    slice_partials& p = partials_[static_cast<std::size_t>(thread)];
+    index const width = last - first, n = s.size(), base = view.tensors->first(s.tensor);
+    for (index g = 0; g < width; ++g) p.clear(g);
+    for (index k = 0; k < n;) {
+      // One run per step of k where neighbours are summed together, else a piece of a block.
+      index const run =
+          s.stride == 1 ? 1 : smaller(smaller(s.stride - k % s.stride, n - k), sum_block - k % sum_block);
+      index const begin = base + s.element(first, k), length = s.stride == 1 ? width : run;
+      segment_tile<Segment>(view, in, no_messages{}, s.tensor, begin, begin + length, piece{}, thread,
+                            tally_of(thread));
+      float const* const terms = buffer(thread, 0);
+      for (index j = 0; j < length; ++j) p.add(s.stride == 1 ? j : 0, s.stride == 1 ? k : k + j, terms[j]);
+      k += run;
+      if (k % sum_block == 0 || k == n) {
+        for (index g = 0; g < width; ++g) p.end_block(g, (k - 1) / sum_block);
+      }
+    }
+    for (index g = 0; g < width; ++g) take(first + g, p.total(g));
+  }
+
+  // The same for all slices of a slicing.
+  template <class Segment, class View, class In, class Take>
+  void for_slice_sums(View const& view, In const& in, placed_slicing const& s, Take const& take) {
+    // Neighbours within a row of slices.
+    index const together = s.stride == 1 ? smaller(s.count, slice_partials::width) : 1;
+    index const groups = (s.count + together - 1) / together;
+    pool_.parallel(s.values / s.count * groups, 1, [&](index first, index last, int thread) {
+      for (index i = first; i < last; ++i) {
+        index const row = i / groups * s.count, begin = i % groups * together;
+        sum_slices<Segment>(view, in, s, row + begin, row + smaller(begin + together, s.count), thread, take);
+      }
+    });
   }
 
   // Block sums and maxima of the n terms that segment_tile() has left.
@@ -371,6 +508,8 @@ class cpu_tiles {
   index capacity_ = 0;  // elements of a buffer
   cpu_memory workspace_;
   std::vector<tally> tallies_;
+  std::vector<slice_partials> partials_;  // one per thread where there are slices
+  cpu_memory slice_values_;               // as many tiles per thread as a loop reads fields of slice values
 };
 
 }  // namespace zoadam::detail

@@ -83,7 +83,22 @@ class basic_cuda_backend {
 
   memory allocate(index bytes) const { return memory(bytes, stream_); }
   void reserve(index) noexcept {}
-  index workspace_bytes() const noexcept { return table_bytes_; }
+  index workspace_bytes() const noexcept { return table_bytes_ + slice_bytes_; }
+
+  /// Where kernels find the table. Waits.
+  detail::slice_list place(detail::slice_table const& table) {
+    detail::table_packer packer;
+    index const all = packer.add(table.all()), begin = packer.add(table.begin());
+    std::vector<std::byte> const& bytes = packer.bytes();
+    memory const& to = slices_.emplace_back(allocate(static_cast<index>(bytes.size())));
+    slice_bytes_ += static_cast<index>(bytes.size());
+    ZOADAM_CUDA(cudaMemcpyAsync(to.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_));
+    ZOADAM_CUDA(cudaStreamSynchronize(stream_));
+    detail::slice_list list = table.list();
+    list.all = reinterpret_cast<detail::placed_slicing const*>(to.data() + all);
+    list.begin = reinterpret_cast<index const*>(to.data() + begin);
+    return list;
+  }
 
   /// Builds the tables of all exchanges of a program.
   template <class... Plans>
@@ -222,17 +237,7 @@ class basic_cuda_backend {
                                 : !std::is_void_v<up>   ? "zoadam: worker side"
                                 : !std::is_void_v<down> ? "zoadam: apply"
                                                         : "zoadam: local step");
-      detail::segment_arguments<Fields> a{};
-      a.field = view.field;
-      a.tensors = tensors_;
-      a.group = view.group;
-      a.now = view.now;
-      a.tiles = plain_;
-      a.tile_count = plain_count_;
-      if constexpr (!std::is_void_v<down>) {
-        a.in = tables_of(*in.cut).in;
-        a.in_messages = in.messages;
-      }
+      detail::segment_arguments<Fields> a = arguments_of(view, in);
       if constexpr (!std::is_void_v<up>) {
         detail::exchange_tables const& t = tables_of(*out.cut);
         a.out_messages = out.messages;
@@ -241,7 +246,6 @@ class basic_cuda_backend {
         a.tile_count = t.out_count;
         a.sums = sums_of(t.up_groups);
       }
-      a.block_sums = view.block_sums;
       launch_tiles("segment", detail::segment_kernel<Segment, down, In::optional, up, Out::optional, Fields>,
                    thread_blocks<up>(a), detail::segment_memory_bytes<Segment, down, up>, a);
       if constexpr (!std::is_void_v<up> && !detail::single_pass<up>) {
@@ -322,6 +326,27 @@ class basic_cuda_backend {
     }
   }
 
+  /// The loops of a segment that ends in the terms of a slice_reduction, then its finish() for every slice.
+  template <class Segment, class Fields, class In, class Formula>
+  void reduce_slices(detail::view<Fields> const& view, In const& in, Formula const& formula) {
+    detail::segment_arguments<Fields> const a = arguments_of(view, in);
+    detail::for_each_tag(typename Formula::slices{}, [&](auto tag) {
+      using tag_type = decltype(tag);
+      index const n = view.slices[tag].values;
+      if (n == 0) return;
+      if constexpr (Formula::maximum) {
+        ZOADAM_CUDA(cudaMemsetAsync(view.slice_maxima, 0, static_cast<std::size_t>(n) * sizeof(float), stream_));
+        run<Segment>(view, in, detail::no_messages{});
+        launch_elements("slice_maxima", detail::slice_maxima_kernel<tag_type, Formula, Fields>, n, a, formula);
+      } else {
+        detail::launch(
+            "slice_sums",
+            detail::slice_sums_kernel<Segment, typename In::quantizer, In::optional, tag_type, Formula, Fields>, n,
+            detail::tile_threads, sizeof(detail::slice_memory), stream_, a, formula);
+      }
+    });
+  }
+
   /// The hash of basic_cpu_backend. Waits for the device.
   template <class Element>
   std::uint64_t hash(Element const* x, index n, index at) const {
@@ -349,6 +374,25 @@ class basic_cuda_backend {
   }
 
  private:
+  template <class Fields, class In>
+  detail::segment_arguments<Fields> arguments_of(detail::view<Fields> const& view, In const& in) const {
+    detail::segment_arguments<Fields> a{};
+    a.field = view.field;
+    a.tensors = tensors_;
+    a.group = view.group;
+    a.now = view.now;
+    a.tiles = plain_;
+    a.tile_count = plain_count_;
+    a.block_sums = view.block_sums;
+    a.slices = view.slices;
+    a.slice_maxima = view.slice_maxima;
+    if constexpr (!std::is_void_v<typename In::quantizer>) {
+      a.in = tables_of(*in.cut).in;
+      a.in_messages = in.messages;
+    }
+    return a;
+  }
+
   // A kernel that strides over n > 0 elements.
   template <class Kernel, class... Arguments>
   void launch_elements(char const* name, Kernel kernel, index n, Arguments const&... arguments) const {
@@ -489,6 +533,8 @@ class basic_cuda_backend {
   std::unique_ptr<detail::report_ring> ring_;
 
   memory tables_;
+  std::vector<memory> slices_;  // tables of slice values
+  index slice_bytes_ = 0;
   index table_bytes_ = 0;
   detail::device_tensor const* tensors_ = nullptr;
   int tensor_count_ = 0;

@@ -209,18 +209,24 @@ __device__ inline int warp_count(int count) {
   return count;
 }
 
-/// Sum of the terms of n values in shared memory, n <= 2048; `scratch`: one float per warp.
-template <class Term>
-__device__ inline f32 tile_sum_shared(float const* c, int n, float* scratch) {
+/// Sum of a partial sum per thread; `scratch`: one float per warp.
+__device__ inline f32 threads_sum(f32 sum, float* scratch) {
   int const k = static_cast<int>(threadIdx.x);
-  f32 sum(0.0f);
-  for (int i = k; i < n; i += static_cast<int>(sum_partials)) sum = sum + Term{}(f32(c[i]));
   for (int stride = 1; stride < 32; stride *= 2) sum = sum + f32(__shfl_xor_sync(all_lanes, sum.v, stride));
   if (k % 32 == 0) scratch[k / 32] = sum.v;
   __syncthreads();
   f32 const total = (f32(scratch[0]) + f32(scratch[1])) + (f32(scratch[2]) + f32(scratch[3]));
   __syncthreads();
   return total;
+}
+/// Sum of the terms of n values in shared memory, n <= 2048; `scratch`: one float per warp.
+template <class Term>
+__device__ inline f32 tile_sum_shared(float const* c, int n, float* scratch) {
+  f32 sum(0.0f);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(sum_partials)) {
+    sum = sum + Term{}(f32(c[i]));
+  }
+  return threads_sum(sum, scratch);
 }
 
 /// The largest of n floats and +0, by all threads of a block; `scratch`: one float per thread.
@@ -499,7 +505,30 @@ struct segment_arguments {
   float* carry;
   float* block_sums;  ///< of a tensor_reduction: one per tile and result
   device_sums sums;   ///< where groups are larger than a tile
+  registers<slice_list, slices_of<typename Fields::tags>> slices;
+  float* slice_maxima;
 };
+
+/// The least of the values of the slices that element e of a tensor lies in.
+__device__ inline f32 least_of_slices(slice_list const& slices, float const* values, int tensor, index e) {
+  f32 least(0.0f);
+  index const first = slices.begin[tensor], last = slices.begin[tensor + 1];
+  for (index s = first; s < last; ++s) {
+    placed_slicing const& each = slices.all[s];
+    f32 const value(values[each.first + each.slice_of(e)]);
+    least = s == first ? value : min(value, least);
+  }
+  return least;
+}
+/// The maxima over its slices take in the term, no less than +0, of element e of a tensor.
+__device__ inline void raise_maxima(slice_list const& slices, float* maxima, int tensor, index e, f32 term) {
+  for (index s = slices.begin[tensor]; s < slices.begin[tensor + 1]; ++s) {
+    placed_slicing const& each = slices.all[s];
+    // Floats that are not negative are in the order of their bits.
+    atomicMax(reinterpret_cast<unsigned*>(maxima + each.first + each.slice_of(e)),
+              __builtin_bit_cast(unsigned, term.v));
+  }
+}
 
 template <class Quantizer>
 __device__ inline void receive_part(device_piece const& p, std::byte const* messages, index i, int n,
@@ -540,14 +569,16 @@ struct term_memory {
 };
 struct no_memory {};
 template <class Segment, class Up>
-using segment_memory = std::conditional_t<Segment::reduces, term_memory<Segment>,
+using segment_memory = std::conditional_t<is_reducing<typename Segment::send>, term_memory<Segment>,
                                           std::conditional_t<std::is_void_v<Up>, no_memory, memory_of<Up>>>;
 template <class Segment, class Down, class Up>
 inline constexpr std::size_t segment_memory_bytes = [] {
   if constexpr (sparse<Down>)
     return sizeof(dense_memory<segment_memory<Segment, Up>, Up, 1>);
-  else if constexpr (Segment::reduces)
+  else if constexpr (is_reducing<typename Segment::send>)
     return sizeof(term_memory<Segment>);
+  else if constexpr (is_slice_reducing<typename Segment::send>)
+    return std::size_t{0};
   else
     return memory_bytes<Up>;
 }();
@@ -587,7 +618,9 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
       p[tag] = tensor.parameter ? tensor.parameter + (tile.first - tensor.first) : nullptr;
     } else if constexpr (is_tensor_scalar<tag_type>) {
       p[tag] = a.field[tag] + tile.tensor;
-    } else if constexpr (!std::is_same_v<tag_type, at::gradient_t>) {
+    } else if constexpr (is_slice_value<tag_type>) {
+      p[tag] = a.field[tag];
+    } else if constexpr (!std::is_same_v<tag_type, at::gradient_t> && !is_transient<tag_type>) {
       p[tag] = a.field[tag] + tile.first;
     }
   });
@@ -620,6 +653,11 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
       f32 v[quad];
       if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
         load_gradient(tensor, missing, tile.first + e, n, v);
+      } else if constexpr (is_slice_value<decltype(tag)>) {
+        for (int j = 0; j < quad; ++j) {
+          v[j] = j < n ? least_of_slices(a.slices[tag], p[tag], tile.tensor, tile.first - tensor.first + e + j)
+                       : f32(0.0f);
+        }
       } else {
         load_quad(p[tag] + e, n, v);
       }
@@ -661,7 +699,17 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
         store_quad(value, a.carry + tile.first + e, n);
       }
     }
-    if constexpr (Segment::reduces) {
+    if constexpr (is_slice_reducing<send>) {
+      for (int j = 0; j < n; ++j) {
+        registers<f32, typename send::results> out;
+        send::formula::terms(x[j].r, out, k);
+        for_each_tag(typename send::slices{}, [&](auto tag) {
+          raise_maxima(a.slices[tag], a.slice_maxima, tile.tensor, tile.first - tensor.first + e + j,
+                       out[typename send::term{}]);
+        });
+      }
+    }
+    if constexpr (is_reducing<send>) {
       registers<f32, typename send::results> term[quad];
       for (int j = 0; j < quad; ++j) send::formula::terms(x[j].r, term[j], k);
       float* to = shared_memory<term_memory<Segment>>()->terms[0] + e;
@@ -724,7 +772,7 @@ __device__ int run_segment_tile(segment_arguments<Fields> const& a, device_tile 
       __syncthreads();  // the next tile uses the same memory
     }
   }
-  if constexpr (Segment::reduces) {
+  if constexpr (is_reducing<send>) {
     using formula = typename send::formula;
     term_memory<Segment>& m = *shared_memory<term_memory<Segment>>();
     index const tile_index = &tile - a.tiles;
@@ -762,6 +810,110 @@ __global__ void __launch_bounds__(tile_threads, 1) segment_kernel(segment_argume
     }
     return 0;
   });
+}
+
+// ---- slices ----
+
+/// The term of flat position i of a tensor, at the end of a segment that stores nothing.
+template <class Segment, class Down, class Fields>
+__device__ f32 slice_term(segment_arguments<Fields> const& a, int t, index i) {
+  using send = typename Segment::send;
+  device_tensor const& tensor = a.tensors[t];
+  coefficients<f32> const k = a.group[tensor.group].template as<f32>();
+  element<f32, Segment> x;
+  for_each_tag(typename Segment::loads{}, [&](auto tag) {
+    f32 v[quad];
+    if constexpr (std::is_same_v<decltype(tag), at::gradient_t>) {
+      load_gradient(tensor, a.now->bad != 0, i, 1, v);
+    } else if constexpr (std::is_same_v<decltype(tag), at::parameter_t>) {
+      load_quad(tensor.parameter + (i - tensor.first), 1, v);
+    } else {
+      load_quad(a.field[tag] + i, 1, v);
+    }
+    x.r[tag] = v[0];
+  });
+  for_each_tag(typename Segment::scalars{}, [&](auto tag) { x.r[tag] = f32(a.field[tag][t]); });
+  f32 received[quad];
+  if constexpr (element<f32, Segment>::receives) {
+    receive_quad<Down>(find_piece(a.in, t, i), a.in_messages, i, 1, received);
+  }
+  x.template run<false>(received[0], f32(0.0f), k);
+  registers<f32, typename send::results> out;
+  send::formula::terms(x.r, out, k);
+  return out[typename send::term{}];
+}
+
+/// The slicing that value v of a field belongs to.
+__device__ inline placed_slicing const& find_slicing(slice_list const& slices, index v) {
+  index low = 0, high = slices.count;
+  while (high - low > 1) {
+    index const middle = low + (high - low) / 2;
+    (slices.all[middle].first <= v ? low : high) = middle;
+  }
+  return slices.all[low];
+}
+template <class Formula, class Fields>
+__device__ inline void finish_slice(segment_arguments<Fields> const& a, placed_slicing const& s, float& value,
+                                    f64 result, Formula const& formula) {
+  coefficients<f32> const k = a.group[a.tensors[s.tensor].group].template as<f32>();
+  value = formula.finish(result, f64(static_cast<double>(s.size())), f32(value), k).v;
+}
+
+struct slice_memory {
+  pairwise_memory blocks;
+  float warp[tile_threads / 32];
+};
+/// All threads: the sum of a slice's terms, in the order of every sum.
+template <class Segment, class Down, class Fields>
+__device__ f64 slice_sum(segment_arguments<Fields> const& a, placed_slicing const& s, index slice) {
+  slice_memory& m = *shared_memory<slice_memory>();
+  int const thread = static_cast<int>(threadIdx.x);
+  index const first = a.tensors[s.tensor].first, n = s.size();
+  m.blocks[thread] = 0;
+  for (index b = 0; b < n; b += sum_block) {
+    index const end = n < b + sum_block ? n : b + sum_block;
+    f32 sum(0.0f);
+    for (index k = b + thread; k < end; k += sum_partials) {
+      sum = sum + slice_term<Segment, Down>(a, static_cast<int>(s.tensor), first + s.element(slice, k));
+    }
+    sum = threads_sum(sum, m.warp);
+    if (thread == b / sum_block % sum_partials) m.blocks[thread] = (f64(m.blocks[thread]) + f64(sum)).v;
+  }
+  for (int stride = 1; stride < static_cast<int>(sum_partials); stride *= 2) {
+    __syncthreads();
+    if (thread % (2 * stride) == 0) m.blocks[thread] = (f64(m.blocks[thread]) + f64(m.blocks[thread + stride])).v;
+  }
+  __syncthreads();
+  double const total = m.blocks[0];
+  __syncthreads();
+  return f64(total);
+}
+
+/// A thread block per slice.
+template <class Segment, class Down, bool OptionalIn, class Tag, class Formula, class Fields>
+__global__ void __launch_bounds__(tile_threads) slice_sums_kernel(segment_arguments<Fields> a, Formula formula) {
+  if (a.now->defect != 0) return;
+  slice_list const& slices = a.slices[Tag{}];
+  for (index v = blockIdx.x; v < slices.values; v += gridDim.x) {
+    placed_slicing const& s = find_slicing(slices, v);
+    f64 sum(0.0);
+    if (OptionalIn && a.now->contributions == 0) {
+      if constexpr (OptionalIn) sum = slice_sum<typename Segment::without_receive, void>(a, s, v - s.first);
+    } else {
+      sum = slice_sum<Segment, Down>(a, s, v - s.first);
+    }
+    if (threadIdx.x == 0) finish_slice(a, s, a.field[Tag{}][v], sum, formula);
+  }
+}
+/// A thread per slice.
+template <class Tag, class Formula, class Fields>
+__global__ void __launch_bounds__(tile_threads) slice_maxima_kernel(segment_arguments<Fields> a, Formula formula) {
+  if (a.now->defect != 0) return;
+  slice_list const& slices = a.slices[Tag{}];
+  for (index v = static_cast<index>(blockIdx.x) * blockDim.x + threadIdx.x; v < slices.values;
+       v += static_cast<index>(gridDim.x) * blockDim.x) {
+    finish_slice(a, find_slicing(slices, v), a.field[Tag{}][v], f64(f32(a.slice_maxima[v])), formula);
+  }
 }
 
 // ---- the owner's side ----

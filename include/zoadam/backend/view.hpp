@@ -9,12 +9,14 @@
 #include "zoadam/detail/progress.hpp"
 #include "zoadam/detail/tags.hpp"
 #include "zoadam/layout/partition.hpp"
+#include "zoadam/layout/slices.hpp"
 #include "zoadam/state/field.hpp"
 
 namespace zoadam::detail {
 
 /// Fields: all fields of a composition. Pointers of worker and replica fields are indexed by flat position, those of
-/// owner fields by position among the owner's elements, those of tensor scalars by tensor.
+/// owner fields by position among the owner's elements, those of tensor scalars by tensor, those of slice values by
+/// slicing and slice.
 template <class Fields>
 struct view {
   layout const* tensors;
@@ -26,6 +28,8 @@ struct view {
   unsigned char* contributes;  ///< per rank: whether its message enters the present mean
   float* block_sums;  ///< elements / sum_block + 1 floats; for each result of a tensor_reduction one per block
   hyper_numbers hyper;
+  registers<slice_list, slices_of<typename Fields::tags>> slices;
+  float* slice_maxima;  ///< where maxima over slices are taken: as many as the longest field of them has values
 
   static constexpr bool has_master = contains<typename Fields::tags, at::master_t>;
   /// Whether a field is indexed by position among the owner's elements.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state is a program of stages: passes, reductions, tensor reductions and exchanges, run in order at every step.
+// A state is a program of stages: passes, reductions, tensor and slice reductions, and exchanges, run in order at
+// every step.
 #pragma once
 
 #include <concepts>
@@ -59,6 +60,22 @@ struct tensor_reduction {
   [[no_unique_address]] Formula formula{};
 };
 
+/// The sum or the maximum of a term over every slice of some fields, from which the value of the slice follows. What
+/// has been gathered since the last collective and the terms are one loop over memory for a maximum, and one per
+/// field for sums, which must therefore follow an exchange whose form is `repeatable`, and passes that store nothing.
+///   Formula::reads          tags of the values that term() uses; where it is summed, not those of `slices`
+///   Formula::slices         tags of the slice values that it sets; one where it is a maximum
+///   Formula::maximum        whether term() is maximized (then it is >= +0) or summed
+///   Formula::term(r, k)     on one lane
+///   formula.finish(result, n, value, k) -> f32
+///       for every slice: the result in float64, the number of its elements, its value so far
+template <class Formula, sync When = always>
+struct slice_reduction {
+  using formula_type = Formula;
+  [[no_unique_address]] When when{};
+  [[no_unique_address]] Formula formula{};
+};
+
 /// Sends a value per element, takes the mean at the owner of its chunk, and gives the result to every rank.
 ///   What::form(single_step, replay, f)  calls f(Form{}) with the form that this exchange takes; see exchange_form
 ///   Up, Down                            quantizers of the two phases
@@ -99,6 +116,8 @@ struct exchange_form {
   static constexpr bool marks_active = false;
   /// Owners have something to send down where nobody contributed, too: missing(r, k) in place of own().
   static constexpr bool unconditional = false;
+  /// receive() sets transients only: every loop up to the next exchange receives the message anew.
+  static constexpr bool repeatable = false;
   using bound_reads = tags<>;  ///< what active() and limit() use
   using own_reads = tags<>;
   using own_writes = tags<>;
@@ -135,6 +154,10 @@ inline constexpr bool is_tensor_reduction = false;
 template <class F, class W>
 inline constexpr bool is_tensor_reduction<tensor_reduction<F, W>> = true;
 template <class>
+inline constexpr bool is_slice_reduction = false;
+template <class F, class W>
+inline constexpr bool is_slice_reduction<slice_reduction<F, W>> = true;
+template <class>
 inline constexpr bool is_exchange = false;
 template <class E, class W, class U, class D>
 inline constexpr bool is_exchange<exchange<E, W, U, D>> = true;
@@ -144,7 +167,7 @@ inline constexpr bool is_program = false;
 
 template <class Stage>
 concept stage = detail::is_pass<Stage> || detail::is_reduction<Stage> || detail::is_tensor_reduction<Stage> ||
-    detail::is_exchange<Stage>;
+    detail::is_slice_reduction<Stage> || detail::is_exchange<Stage>;
 
 namespace detail {
 template <stage... Stages>

@@ -24,8 +24,16 @@ struct stage_plan {
   using fields = zoadam::fields<>;
   static constexpr index tile = tile_of<void>;
   static constexpr index tensor_results = 0;
+  static constexpr bool slice_maximum = false;
   stage_plan() = default;
   stage_plan(layout const&, int) {}
+};
+template <class Formula, class When>
+struct stage_plan<slice_reduction<Formula, When>> : stage_plan<void> {
+  static constexpr bool slice_maximum = Formula::maximum;
+  static_assert(!Formula::maximum || size_of<typename Formula::slices> == 1,
+                "zoadam: a slice_reduction has one field where it takes maxima");
+  using stage_plan<void>::stage_plan;
 };
 template <class Formula, class When>
 struct stage_plan<tensor_reduction<Formula, When>> : stage_plan<void> {
@@ -45,6 +53,7 @@ struct stage_plan<exchange<What, When, Up, Down>> {
            std::conditional_t<needs_carry<Down>, zoadam::fields<field<owner, home::owner>>, zoadam::fields<>>>;
   static constexpr index tile = tile_of<Up>;
   static constexpr index tensor_results = 0;
+  static constexpr bool slice_maximum = false;
 
   partition<Up> up;
   partition<Down> down;
@@ -71,6 +80,7 @@ struct plan_of_<std::tuple<Stages...>> {
   using fields = join<typename stage_plan<Stages>::fields...>;
   static constexpr index tile = largest(tile_of<void>, stage_plan<Stages>::tile...);
   static constexpr index tensor_results = largest(index{0}, stage_plan<Stages>::tensor_results...);
+  static constexpr bool slice_maximum = (false || ... || stage_plan<Stages>::slice_maximum);
 
   static plans make([[maybe_unused]] layout const& l, [[maybe_unused]] int ranks) {
     return plans(stage_plan<Stages>(l, ranks)...);

@@ -14,12 +14,14 @@ namespace zoadam::detail {
 /// Hyper-parameters that coefficients are made of.
 struct hyper_numbers {
   double beta1, beta2;
-  double warming;   ///< mu_k = beta1 (1 - warming^k / 2) in place of beta1; 0: mu_k = beta1
   double max_norm;  ///< 0: no clipping
   float epsilon, epsilon_inside;
   float limit, unlimited;
   bool corrects_bias;
-  float outer_momentum = 0, outer_lr = 0;  ///< of states with outer steps
+  // What some states set:
+  double warming = 0;     ///< mu_k = beta1 (1 - warming^k / 2) in place of beta1; 0: mu_k = beta1
+  double decay_rate = 0;  ///< beta2 is 1 - k^-decay_rate; 0: it is constant
+  float outer_momentum = 0, outer_lr = 0;
 };
 
 /// What the host knows about a step beforehand, per parameter group.
@@ -79,6 +81,17 @@ ZOADAM_INLINE void advance_moments(progress& p, hyper_numbers const& h, advance 
   p.updated = 1;
 }
 
+/// x^-power for x >= 1 and a power in [0, 1], of roots alone, so that devices and hosts agree.
+ZOADAM_INLINE f64 inverse_power(f64 x, double power) noexcept {
+  f64 result(1.0), rest(power);
+  for (int bit = 0; bit < 48; ++bit) {
+    if (rest.v >= 1) result = result * x, rest = rest - f64(1.0);
+    x = sqrt(x);
+    rest = rest + rest;
+  }
+  return f64(1.0) / result;
+}
+
 /// The coefficients of one parameter group: float64, rounded once.
 ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numbers const& h,
                                                    group_numbers const& g) noexcept {
@@ -89,6 +102,11 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.one_minus_beta1 = (one - f64(h.beta1)).to_float();
   k.beta2 = f64(h.beta2).to_float();
   k.one_minus_beta2 = (one - f64(h.beta2)).to_float();
+  if (h.decay_rate > 0) {
+    f64 const change = inverse_power(f64(static_cast<double>(p.count > 0 ? p.count : 1)), h.decay_rate);
+    k.beta2 = (one - change).to_float();
+    k.one_minus_beta2 = change.to_float();
+  }
   // Moments of a gradient that is missing stay as they are.
   k.own_beta1 = p.bad ? 1.0f : k.beta1;
   k.own_one_minus_beta1 = p.bad ? 0.0f : k.one_minus_beta1;
@@ -109,6 +127,7 @@ ZOADAM_INLINE coefficients<float> coefficients_now(progress const& p, hyper_numb
   k.decay = g.decay;
   k.limit = h.limit;
   k.unlimited = h.unlimited;
+  k.updates = f64(static_cast<double>(p.count)).to_float();
   k.contributed = p.contributions > 0 ? 1.0f : 0.0f;
   k.outer_momentum = h.outer_momentum;
   k.outer_lr = h.outer_lr;

@@ -10,6 +10,7 @@ namespace zoadam::detail {
 
 /// No exchange at that end of a segment.
 struct nothing {
+  static constexpr bool repeatable = false;
   static constexpr bool masked = false;
   static constexpr bool limited = false;
   static constexpr bool marks_active = false;
@@ -28,6 +29,24 @@ struct reducing : nothing {
   using send_reads = typename Formula::reads;
   using results = unite<typename Formula::sums, typename Formula::maxima>;
 };
+/// A segment that ends in the terms of a slice_reduction.
+template <class Formula>
+struct slice_reducing : nothing {
+  struct term {};
+  struct formula {
+    template <class Registers, class Results, class Coefficients>
+    ZOADAM_INLINE static void terms(Registers const& r, Results& out, Coefficients const& k) noexcept {
+      out[term{}] = Formula::term(r, k);
+    }
+  };
+  using send_reads = typename Formula::reads;
+  using results = tags<term>;
+  using slices = typename Formula::slices;
+};
+template <class>
+inline constexpr bool is_slice_reducing = false;
+template <class Formula>
+inline constexpr bool is_slice_reducing<slice_reducing<Formula>> = true;
 template <class>
 inline constexpr bool is_reducing = false;
 template <class Formula>
@@ -70,9 +89,13 @@ struct segment {
   using reads = unite<typename passes::loads, subtract<typename Send::send_reads, typename passes::writes>>;
   using scalars = scalars_of<reads>;
   using loads = subtract<reads, scalars>;
-  using stores = subtract<unite<typename Receive::receive_writes, typename passes::writes>, typename Send::rewrites>;
-  using all = unite<reads, unite<typename Receive::receive_writes, typename passes::writes>>;
-  static constexpr bool reduces = is_reducing<Send>;
+  using written = unite<typename Receive::receive_writes, typename passes::writes>;
+  using stores = subtract<subtract<written, transients_of<written>>, typename Send::rewrites>;
+  using all = unite<reads, written>;
+  using slices = slices_of<loads>;
+  static constexpr bool reduces = is_reducing<Send> || is_slice_reducing<Send>;
+  /// Whether every transient that it reads has been set in it.
+  static constexpr bool complete = std::is_same_v<transients_of<reads>, tags<>>;
   static constexpr bool empty = std::is_same_v<stores, tags<>> && std::is_same_v<Send, nothing>;
 
   /// The segment with one more pass, and the segment that ends in a send.
@@ -84,6 +107,8 @@ struct segment {
       std::conditional_t<std::is_void_v<typename Receive::otherwise>, segment<nothing, Send, Formulas...>,
                          segment<nothing, Send, typename Receive::otherwise, Formulas...>>;
   using without_send = segment<Receive, nothing, Formulas...>;
+  /// What follows a reduction.
+  using next = std::conditional_t<Receive::repeatable, segment<Receive, nothing>, segment<nothing, nothing>>;
 
   template <class Registers, class Coefficients>
   ZOADAM_INLINE static void run_passes(Registers& r, Coefficients const& k) noexcept {

@@ -37,6 +37,7 @@ class storage {
 
  public:
   using fields = join<StateFields, typename plans_type::fields>;
+  using slice_tags = slices_of<typename fields::tags>;
   /// Whether owners keep the parameters in float32.
   static constexpr bool has_master = zoadam::detail::view<fields>::has_master;
 
@@ -48,6 +49,13 @@ class storage {
     index const elements = layout_->elements();
     for_each_tag(typename fields::tags{},
                  [&](auto tag) { size_[tag] = is_tensor_scalar<decltype(tag)> ? layout_->size() : elements; });
+    index longest = 0;
+    for_each_tag(slice_tags{}, [&](auto tag) {
+      slices_[tag].template plan<decltype(tag)>(*layout_);
+      size_[tag] = slices_[tag].values();
+      longest = largest(longest, size_[tag]);
+    });
+    index const maxima = plans_type::slice_maximum ? longest : 0;
     index traffic = 0, result = 0;
     std::apply([&](auto const&... each) { (measure(each, me, traffic, result), ...); }, *plans_);
 
@@ -65,7 +73,7 @@ class storage {
     } else {
       use_.messages = message_bytes;
     }
-    use_.workspace = rounded(4 * sums) + rounded(coefficient_bytes) + rounded(number_bytes) +
+    use_.workspace = rounded(4 * sums) + rounded(4 * maxima) + rounded(coefficient_bytes) + rounded(number_bytes) +
                      rounded(progress_bytes) + rounded(ranks);
     arena_ = backend.allocate(use_.total());
 
@@ -81,6 +89,7 @@ class storage {
     traffic_[1] = rounded(traffic);
     result_ = 2 * rounded(traffic);
     view_.block_sums = reinterpret_cast<float*>(take(4 * sums));
+    view_.slice_maxima = reinterpret_cast<float*>(take(4 * maxima));
     view_.group = reinterpret_cast<coefficients<float>*>(take(coefficient_bytes));
     view_.numbers = reinterpret_cast<group_numbers*>(take(number_bytes));
     view_.groups = groups;
@@ -88,6 +97,7 @@ class storage {
     view_.contributes = reinterpret_cast<unsigned char*>(take(ranks));
     view_.tensors = layout_.get();
     backend.reserve(plans_type::tile);
+    for_each_tag(slice_tags{}, [&](auto tag) { view_.slices[tag] = backend.place(slices_[tag]); });
     if constexpr (requires { backend.plan(*layout_, *plans_, me); }) backend.plan(*layout_, *plans_, me);
     use_.workspace += backend.workspace_bytes();
     me_ = me;
@@ -238,6 +248,7 @@ class storage {
   typename Backend::memory arena_;
   zoadam::detail::view<fields> view_;
   registers<index, typename fields::tags> size_;
+  registers<slice_table, slice_tags> slices_;
   std::shared_ptr<shared_messages<Backend>> shared_;
   std::byte* own_messages_ = nullptr;
   index traffic_[2] = {}, result_ = 0;  // from the beginning of the messages

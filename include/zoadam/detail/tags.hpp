@@ -33,6 +33,15 @@ struct unite_<tags<As...>, tags<B, Bs...>> {
 template <class A, class B>
 using unite = typename unite_<A, B>::type;
 
+template <class Found, class... Lists>
+struct unite_all_ {
+  using type = Found;
+};
+template <class Found, class First, class... Rest>
+struct unite_all_<Found, First, Rest...> : unite_all_<unite<Found, First>, Rest...> {};
+template <class... Lists>
+using unite_all = typename unite_all_<tags<>, Lists...>::type;
+
 template <class A, class B, class Result = tags<>>
 struct subtract_;
 template <class B, class Result>
@@ -46,6 +55,14 @@ struct subtract_<tags<A, As...>, B, tags<Rs...>> {
 };
 template <class A, class B>
 using subtract = typename subtract_<A, B>::type;
+
+/// Place of a tag in a list that holds it.
+template <class Tag, class... Tags>
+constexpr int place_of(tags<Tags...>) noexcept {
+  int place = 0;
+  (void)((std::is_same_v<Tags, Tag> || (++place, false)) || ...);
+  return place;
+}
 
 /// Number of tags in a list.
 template <class List>

@@ -27,34 +27,43 @@ struct pass_tags_of<tensor_reduction<Formula, When>> {
   using type = unite<typename Formula::reads, typename Formula::scalars>;
 };
 
-/// Whether the passes of a program write no scalar of a tensor.
+template <class Formula, class When>
+struct pass_tags_of<slice_reduction<Formula, When>> {
+  using type = unite<typename Formula::reads, typename Formula::slices>;
+};
+
+/// Whether the passes of a program write no value that a tensor or a slice has once.
 template <class Stage>
 inline constexpr bool writes_elements = true;
 template <class Formula, class When>
 inline constexpr bool writes_elements<pass<Formula, When>> =
-    std::is_same_v<scalars_of<typename Formula::writes>, tags<>>;
+    std::is_same_v<unite<scalars_of<typename Formula::writes>, slices_of<typename Formula::writes>>, tags<>>;
 template <class Program>
 inline constexpr bool passes_write_elements = false;
 template <class... Stages>
 inline constexpr bool passes_write_elements<std::tuple<Stages...>> = (writes_elements<Stages> && ...);
 
-/// Whether the passes and reductions of a program use none of `Tags`, or nothing but `Tags`.
+/// Whether the passes and reductions of a program use none of `Tags`, or nothing but `Tags`
+/// and transients.
 template <class Program, class Tags>
 inline constexpr bool passes_avoid = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_avoid<std::tuple<Stages...>, Tags> =
     (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, typename pass_tags_of<Stages>::type> && ...);
+template <class Stage, class Tags = typename pass_tags_of<Stage>::type>
+using stored_tags_of = subtract<Tags, transients_of<Tags>>;
 template <class Program, class Tags>
 inline constexpr bool passes_stay_within = false;
 template <class... Stages, class Tags>
 inline constexpr bool passes_stay_within<std::tuple<Stages...>, Tags> =
-    (std::is_same_v<subtract<typename pass_tags_of<Stages>::type, Tags>, tags<>> && ...);
+    (std::is_same_v<subtract<stored_tags_of<Stages>, Tags>, tags<>> && ...);
 
-/// Whether a program has a tensor_reduction.
+/// Whether a program has a tensor_reduction or a slice_reduction.
 template <class Program>
 inline constexpr bool reduces_tensors = false;
 template <class... Stages>
-inline constexpr bool reduces_tensors<std::tuple<Stages...>> = (is_tensor_reduction<Stages> || ...);
+inline constexpr bool reduces_tensors<std::tuple<Stages...>> = (is_tensor_reduction<Stages> || ...) ||
+                                                               (is_slice_reduction<Stages> || ...);
 
 template <class Stage>
 inline constexpr bool closes_window = false;

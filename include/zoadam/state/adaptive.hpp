@@ -4,6 +4,7 @@
 #pragma once
 
 #include "zoadam/concepts/state.hpp"
+#include "zoadam/detail/progress.hpp"
 #include "zoadam/state/adam.hpp"
 #include "zoadam/state/sgd.hpp"
 
@@ -92,6 +93,7 @@ struct nadam_state : gradient_program<nadam_update> {
   double momentum_decay = 0.004;
 
   double warming() const noexcept { return __builtin_pow(0.96, momentum_decay); }
+  void set(detail::hyper_numbers& h) const noexcept { h.warming = warming(); }
   constexpr char const* defect() const noexcept {
     return detail::finite(momentum_decay) && momentum_decay >= 0 ? nullptr : "momentum_decay must be finite and >= 0";
   }

@@ -12,7 +12,7 @@ struct coefficients {
   T grad_scale;  ///< multiplies the gradient: accumulation, loss scaling, clipping
   T beta1;
   T one_minus_beta1;
-  T beta2;
+  T beta2;  ///< where it rises: 1 - k^-decay_rate
   T one_minus_beta2;
   T own_beta1;            ///< for moments of this worker's own gradient: 1 where it has none, so that they stay
   T own_one_minus_beta1;  ///< 0 there
@@ -31,6 +31,7 @@ struct coefficients {
   T decay;        ///< product of 1 - lr * weight_decay since the last exchange
   T limit;        ///< bound on decoded magnitudes in units of gamma * D^p
   T unlimited;    ///< added to the bound: 0, or the largest float if there is none
+  T updates;      ///< k
   T contributed;  ///< after an exchange that tells it: 1, or 0 where no worker had a gradient
   T outer_momentum;
   T outer_lr;
@@ -59,6 +60,7 @@ struct coefficients {
             U(decay),
             U(limit),
             U(unlimited),
+            U(updates),
             U(contributed),
             U(outer_momentum),
             U(outer_lr)};

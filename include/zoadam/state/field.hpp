@@ -12,6 +12,11 @@ namespace zoadam {
 namespace at {
 /// Base of the tags of values that a tensor has once: formulas get them on every element.
 struct tensor_scalar {};
+/// Base of the tags of values that a tensor has once per slice: formulas get, on every element, the least of the
+/// values of its slices. Tag::slices(shape, add) calls add(slicing) once or more; see layout/slices.hpp.
+struct slice_value {};
+/// Base of the tags of values that a loop hands from one formula to the next, and that nobody stores.
+struct transient {};
 
 // The user's own buffers.
 struct gradient_t {
@@ -19,6 +24,10 @@ struct gradient_t {
 };
 struct parameter_t {
   static constexpr char const* name = "parameter";
+};
+/// The mean gradient, as it arrives.
+struct arriving_gradient_t : transient {
+  static constexpr char const* name = "arriving_gradient";
 };
 // State.
 struct momentum_t {
@@ -60,6 +69,7 @@ struct owner_error_t {
 
 inline constexpr gradient_t gradient;
 inline constexpr parameter_t parameter;
+inline constexpr arriving_gradient_t arriving_gradient;
 inline constexpr momentum_t momentum;
 inline constexpr variance_t variance;
 inline constexpr mean_square_t mean_square;
@@ -76,12 +86,40 @@ enum class home { worker, replica, owner };
 namespace detail {
 template <class Tag>
 inline constexpr bool is_tensor_scalar = std::is_base_of_v<at::tensor_scalar, Tag>;
-}
+template <class Tag>
+inline constexpr bool is_slice_value = std::is_base_of_v<at::slice_value, Tag>;
+template <class Tag>
+inline constexpr bool is_transient = std::is_base_of_v<at::transient, Tag>;
+
+template <class Tags>
+struct slices_of_;
+template <class... Tags>
+struct slices_of_<tags<Tags...>> {
+  template <class Tag>
+  using one = std::conditional_t<is_slice_value<Tag>, tags<Tag>, tags<>>;
+  using type = unite_all<one<Tags>...>;
+};
+/// The tags of slice values among `Tags`; below, those of transients.
+template <class Tags>
+using slices_of = typename slices_of_<Tags>::type;
+template <class Tags>
+struct transients_of_;
+template <class... Tags>
+struct transients_of_<tags<Tags...>> {
+  template <class Tag>
+  using one = std::conditional_t<is_transient<Tag>, tags<Tag>, tags<>>;
+  using type = unite_all<one<Tags>...>;
+};
+template <class Tags>
+using transients_of = typename transients_of_<Tags>::type;
+}  // namespace detail
 
 /// Declares one float32 value per element. Memory and byte counts are derived from the declarations.
 template <class Tag, home Home>
 struct field {
   static_assert(!detail::is_tensor_scalar<Tag>, "zoadam: a tensor has this value once: declare it by tensor_field");
+  static_assert(!detail::is_slice_value<Tag>, "zoadam: a slice has this value once: declare it by slice_field");
+  static_assert(!detail::is_transient<Tag>, "zoadam: nobody stores this value");
   using tag = Tag;
   static constexpr home where = Home;
 };
@@ -95,6 +133,15 @@ struct tensor_field {
   static constexpr home where = Home;
 };
 
+/// Declares one float32 value per slice, zero at first, that a slice_reduction sets.
+template <class Tag, home Home = home::replica>
+struct slice_field {
+  static_assert(detail::is_slice_value<Tag>, "zoadam: the tag of a slice_field is derived from at::slice_value");
+  static_assert(Home != home::owner, "zoadam: a slice may have several owners, so its value lives on every rank");
+  using tag = Tag;
+  static constexpr home where = Home;
+};
+
 template <class... Fields>
 struct fields {
   using tags = zoadam::tags<typename Fields::tag...>;
@@ -103,7 +150,10 @@ struct fields {
   /// Values per element.
   template <home Home>
   static constexpr int count = (0 + ... +
-                                (Fields::where == Home && !detail::is_tensor_scalar<typename Fields::tag> ? 1 : 0));
+                                (Fields::where == Home && !detail::is_tensor_scalar<typename Fields::tag> &&
+                                         !detail::is_slice_value<typename Fields::tag>
+                                     ? 1
+                                     : 0));
 };
 
 namespace detail {

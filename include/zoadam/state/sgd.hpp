@@ -43,6 +43,51 @@ struct gradient_exchange : exchange_facts {
   };
 };
 
+/// Exchange of the mean gradient, which nobody stores: all loops of the step read it from the messages.
+struct arriving_gradient_exchange : exchange_facts {
+  static constexpr bool carries_gradient = true;
+  static constexpr bool advances_variance = true;
+  static constexpr bool closes_window = true;
+
+  template <class F>
+  static decltype(auto) form(bool, bool, F f) {
+    return f(the_form{});
+  }
+  struct the_form : exchange_form {
+    static constexpr bool repeatable = true;
+    using send_reads = tags<at::gradient_t>;
+    using receive_reads = tags<>;
+    using receive_writes = tags<at::arriving_gradient_t>;
+    struct otherwise {
+      using reads = tags<>;
+      using writes = tags<at::arriving_gradient_t>;
+      template <class Registers, class Coefficients>
+      ZOADAM_INLINE static void run(Registers& r, Coefficients const&) noexcept {
+        r[at::arriving_gradient] = formula::value_of<Registers>(0.0f);
+      }
+    };
+    template <class Registers, class Coefficients>
+    ZOADAM_INLINE static auto send(Registers const& r, Coefficients const& k) noexcept {
+      return formula::gradient(r, k);
+    }
+    template <class Registers, class Lane, class Coefficients>
+    ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const&) noexcept {
+      r[at::arriving_gradient] = mean;
+    }
+  };
+
+  /// The stage, for states that live on the mean gradient of every step.
+  template <class Quantizer, class Sync>
+  static constexpr auto stage(Sync when) {
+    static_assert(
+        keeps_zero<Quantizer>,
+        "zoadam: this state exchanges gradients, and the sign of a zero would raise its second moments; use "
+        "identity_quantizer or a cast");
+    static_assert(std::same_as<Sync, every_step>, "zoadam: this state needs the mean gradient of every step");
+    return exchange<arriving_gradient_exchange, Sync, Quantizer>{when};
+  }
+};
+
 /// The program of a state that lives on the mean gradient of every step: its exchange with Update, then Passes.
 template <class Update, class... Passes>
 struct gradient_program {

@@ -21,6 +21,8 @@ struct at_owners_<fields<Fields...>> {
                 "fields are the same on all workers");
   static_assert((!is_tensor_scalar<typename Fields::tag> && ...),
                 "zoadam: zero_shard: a tensor may have several owners, none of which could compute its norm");
+  static_assert((!is_slice_value<typename Fields::tag> && ...),
+                "zoadam: zero_shard: a slice may have several owners, none of which could compute its value");
   using type = fields<field<typename Fields::tag, home::owner>...>;
 };
 /// The same fields, at owners.
