@@ -53,15 +53,16 @@ template <class Formula>
 inline constexpr bool is_reducing<reducing<Formula>> = true;
 
 template <class Tags, class Scalars = tags<>>
-struct scalars_of_ {
+struct collect_scalars {
   using type = Scalars;
 };
 template <class Tag, class... Rest, class Scalars>
-struct scalars_of_<tags<Tag, Rest...>, Scalars>
-    : scalars_of_<tags<Rest...>, std::conditional_t<is_tensor_scalar<Tag>, unite<Scalars, tags<Tag>>, Scalars>> {};
+struct collect_scalars<tags<Tag, Rest...>, Scalars>
+    : collect_scalars<tags<Rest...>, std::conditional_t<is_tensor_scalar<Tag>, unite<Scalars, tags<Tag>>, Scalars>> {
+};
 /// The tags of tensor scalars among `Tags`.
 template <class Tags>
-using scalars_of = typename scalars_of_<Tags>::type;
+using scalars_of = typename collect_scalars<Tags>::type;
 
 template <class Loads, class Writes, class... Formulas>
 struct pass_traffic {

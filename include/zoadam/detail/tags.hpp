@@ -34,13 +34,13 @@ template <class A, class B>
 using unite = typename unite_<A, B>::type;
 
 template <class Found, class... Lists>
-struct unite_all_ {
+struct unite_onto {
   using type = Found;
 };
 template <class Found, class First, class... Rest>
-struct unite_all_<Found, First, Rest...> : unite_all_<unite<Found, First>, Rest...> {};
+struct unite_onto<Found, First, Rest...> : unite_onto<unite<Found, First>, Rest...> {};
 template <class... Lists>
-using unite_all = typename unite_all_<tags<>, Lists...>::type;
+using unite_all = typename unite_onto<tags<>, Lists...>::type;
 
 template <class A, class B, class Result = tags<>>
 struct subtract_;
