@@ -7,6 +7,7 @@
 
 #include "app.hpp"
 #include "trainer.hpp"
+#include "zoadam/aliases.hpp"
 #include "zoadam/zoadam.hpp"
 
 namespace {

@@ -15,6 +15,7 @@
 #include "ranks.hpp"
 #include "settings.hpp"
 #include "text.hpp"
+#include "zoadam/aliases.hpp"
 #include "zoadam/zoadam.hpp"
 
 namespace example {

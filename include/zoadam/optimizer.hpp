@@ -160,7 +160,7 @@ class optimizer {
       refresh(detail::advance::never);
       for_each_exchange([&]<std::size_t I, class What>() {
         if constexpr (What::closes_window && !What::carries_gradient) {
-          if constexpr (!What::repeatable) {
+          if constexpr (!What::idempotent) {
             if (window_.steps() == 0) return;
             schedule_[I].last = clock_.step;
             if (window_.empty()) {

@@ -67,7 +67,7 @@ struct reduce_gradient : exchange_facts {
 /// All-gather of the owners' parameters.
 struct gather_parameters : exchange_facts {
   static constexpr bool closes_window = true;
-  static constexpr bool repeatable = true;
+  static constexpr bool idempotent = true;
   template <class F>
   static decltype(auto) form(bool, bool, F f) {
     return f(the_form{});

@@ -18,6 +18,7 @@
 #include "zoadam/aliases.hpp"
 #include "zoadam/quantizer/cast.hpp"
 #include "zoadam/state/published.hpp"
+#include "zoadam/aliases.hpp"
 #include "zoadam/zoadam.hpp"
 #if defined(ZOADAM_BITS_MPI)
 #include "zoadam/transport/mpi.hpp"

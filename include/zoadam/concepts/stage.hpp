@@ -96,7 +96,7 @@ struct exchange_facts {
   static constexpr bool advances_variance = false;  ///< counts as an update of the variance
   static constexpr bool variance_only = false;      ///< serves the variance alone: reported beside the exchanges
   static constexpr bool closes_window = false;      ///< all workers agree on the parameters at the end of the step
-  static constexpr bool repeatable = false;         ///< synchronize() runs it whether parameters agree or not
+  static constexpr bool idempotent = false;         ///< synchronize() runs it whether parameters agree or not
   static constexpr bool divides_by_gamma = false;   ///< nothing is sent while the sum of learning rates is 0
   static constexpr bool tells_contributed = false;  ///< later stages use the coefficient `contributed`
 };
