@@ -577,8 +577,6 @@ inline constexpr std::size_t segment_memory_bytes = [] {
     return sizeof(dense_memory<segment_memory<Segment, Up>, Up, 1>);
   else if constexpr (is_reducing<typename Segment::send>)
     return sizeof(term_memory<Segment>);
-  else if constexpr (is_slice_reducing<typename Segment::send>)
-    return std::size_t{0};
   else
     return memory_bytes<Up>;
 }();

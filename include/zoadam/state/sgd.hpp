@@ -83,6 +83,9 @@ struct arriving_gradient_exchange : exchange_facts {
         keeps_zero<Quantizer>,
         "zoadam: this state exchanges gradients, and the sign of a zero would raise its second moments; use "
         "identity_quantizer or a cast");
+    static_assert(!sparse<Quantizer>,
+                  "zoadam: sums over slices read single elements of a message, which a sparse one does not give; use "
+                  "identity_quantizer or a cast");
     static_assert(std::same_as<Sync, every_step>, "zoadam: this state needs the mean gradient of every step");
     return exchange<arriving_gradient_exchange, Sync, Quantizer>{when};
   }
