@@ -212,7 +212,8 @@ class optimizer {
   /// The same for any learning rate above 0; policies that ask for it see that of the last step.
   bool will_exchange() const noexcept { return exchanges_next(clock_.lr, false); }
 
-  /// The parameters of tensor t that all workers agree on: those after the last exchange.
+  /// The parameters of tensor t that all workers agree on: those after the last exchange. Empty where owners have the
+  /// masters of a tensor given in 16 bits alone: its working copy is what workers agree on.
   std::span<float const> agreed(index t) const {
     ZOADAM_EXPECTS(t >= 0 && t < storage_.tensors().size(), "optimizer::agreed", "there is no such tensor");
     return storage_.values(typename State::agreed{}, t);
