@@ -26,8 +26,8 @@ using zero_onebit_adam =
     optimizer<error_feedback<sign_quantizer<>>, every_step, zero_shard<onebit_adam_state<>>, Backend, Transport>;
 
 /// Adam for one worker without peers: what runs on a shard of zoadam::sharded where there is one node.
-template <backend Backend = cpu_backend>
-using lone_adam = optimizer<identity_quantizer, every_step, lone_adam_state, Backend, single_transport>;
+template <transport Transport = single_transport, backend Backend = cpu_backend>
+using lone_adam = optimizer<identity_quantizer, every_step, lone_adam_state, Backend, Transport>;
 
 /// LAMB: Adam's step scaled on each tensor, full precision on the wire.
 template <transport Transport = single_transport, backend Backend = cpu_backend>

@@ -48,7 +48,7 @@ class loss_scaler {
   /// Takes in the report of a step. Only exchanges decide, since only they tell what other workers saw: call it with
   /// every report, in order, on every rank.
   void update(step_report const& report) noexcept {
-    if (!report.exchanged) return;
+    if (!report.exchanged && !report.alone) return;
     if (report.skipped_since > 0) {
       now_.scale *= rule_.backoff;
       if (!(now_.scale >= rule_.smallest)) now_.scale = rule_.smallest;

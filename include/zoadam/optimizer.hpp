@@ -126,30 +126,7 @@ class optimizer {
   /// exchange or a reduction are not offered.
   template <class Launch>
   report_type step(double lr, double grad_scale, Launch&& launch) {
-    enter("optimizer::step");
-    ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
-    ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
-                   "lr times the lr_factor (and the weight_decay) of a group is too small or too large for float32");
-    ZOADAM_EXPECTS(detail::not_negative(grad_scale) && grad_scale >= 0x1p-126, "optimizer::step",
-                   "grad_scale must be in [2^-126, largest float32]");
-    guarded([&] {
-      clock_.advance(lr);
-      window_.add(lr, group_);
-      begin(grad_scale);
-      auto const enqueue = [&] {
-        if (!options_.trusted_gradients) backend_.check(storage_.view());
-        refresh(detail::advance::never);
-        walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
-      };
-      due_stages const due = stages_due();
-      if (due.only_passes) {
-        launch(due.path, enqueue);
-      } else {
-        enqueue();
-      }
-      if (closing_ || !detail::has_window<program_type>) window_.close();
-    });
-    return report();
+    return take_step(lr, grad_scale, launch, [] {});
   }
 
   /// Forces the exchange that makes parameters agree (before evaluation, at the end). Does nothing if they do.
@@ -296,6 +273,36 @@ class optimizer {
     return answer;
   }
 
+  // learn(): what else there is to know of the gradient.
+  template <class Launch, class Learn>
+  report_type take_step(double lr, double grad_scale, Launch&& launch, Learn const& learn) {
+    enter("optimizer::step");
+    ZOADAM_EXPECTS(detail::not_negative(lr), "optimizer::step", "lr must be finite and >= 0");
+    ZOADAM_EXPECTS(detail::window::takes(lr, group_), "optimizer::step",
+                   "lr times the lr_factor (and the weight_decay) of a group is too small or too large for float32");
+    ZOADAM_EXPECTS(detail::not_negative(grad_scale) && grad_scale >= 0x1p-126, "optimizer::step",
+                   "grad_scale must be in [2^-126, largest float32]");
+    guarded([&] {
+      clock_.advance(lr);
+      window_.add(lr, group_);
+      begin(grad_scale);
+      auto const enqueue = [&] {
+        if (!options_.trusted_gradients) backend_.check(storage_.view());
+        learn();
+        refresh(detail::advance::never);
+        walk<0, detail::segment<detail::nothing, detail::nothing>>(detail::no_messages{});
+      };
+      due_stages const due = stages_due();
+      if (due.only_passes) {
+        launch(due.path, enqueue);
+      } else {
+        enqueue();
+      }
+      if (closing_ || !detail::has_window<program_type>) window_.close();
+    });
+    return report();
+  }
+
   // ---- a call ----
 
   void refuse_poisoned(char const* call) const {
@@ -331,6 +338,7 @@ class optimizer {
   void guarded(Body const& body) {
     floating_point_mode const ieee;
     report_ = {};
+    report_.alone = !detail::has_window<program_type>;
     closing_ = false;
     index const sent = link_.bytes_sent();
     try {
@@ -563,6 +571,15 @@ struct field_access {
   template <class Optimizer, class Tag>
   static std::span<float> values(Optimizer& o, Tag tag) {
     return {o.storage_.view().field[tag], o.values(tag).size()};
+  }
+  /// A step on a gradient that `reducers` have reduced, and know all about.
+  template <class Optimizer, class Reducers>
+  static typename Optimizer::report_type step(Optimizer& o, double lr, Reducers const& reducers) {
+    auto const launch = [](std::uint64_t, auto const& enqueue) { enqueue(); };
+    return o.take_step(lr, 1, launch, [&] {
+      constexpr bool alone = !has_window<typename Optimizer::program_type>;
+      for (auto const& each : reducers) o.backend_.learn_missing(o.storage_.view(), each.storage_.view(), alone);
+    });
   }
   /// See partition::for_runs.
   template <class Optimizer, class F>

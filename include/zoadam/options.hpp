@@ -111,6 +111,7 @@ struct [[nodiscard]] step_report {
   index step = 0;
   bool exchanged = false;         ///< an exchange took place, variance rounds aside
   bool variance_updated = false;  ///< this step changed the variance
+  bool alone = false;             ///< the optimizer has no exchange: what this says of workers is of this one
   bool skipped_here = false;      ///< this worker's gradient was bad and counted as missing
   int skipped_workers = 0;        ///< how many workers' were, known on steps with an exchange of any kind
   /// How many workers' gradients were bad at this step or another one since the last exchange; known on exchanges.
@@ -128,6 +129,7 @@ inline step_report complete(step_report r, progress const& now) noexcept {
   r.skipped_here = now.bad != 0;
   r.skipped_workers = now.skipped;
   r.skipped_since = now.skipped_since;
+  if (r.alone && now.bad != 0) r.skipped_since = 1;
   r.gradient_norm = now.gradient_norm;
   r.waiting = now.waiting;
   return r;

@@ -51,13 +51,12 @@ struct reduce_gradient : exchange_facts {
     }
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static Lane own(Registers& r, Lane mean, Coefficients const&) noexcept {
-      r[at::shard_gradient] = mean;
-      return mean;
+      return r[at::shard_gradient] = mean;
     }
-    /// The node has no gradient: what the optimizer of the shard sees is bad, and so counts as missing.
+    /// The optimizer of the shard is told.
     template <class Registers, class Coefficients>
     ZOADAM_INLINE static auto missing(Registers& r, Coefficients const&) noexcept {
-      return r[at::shard_gradient] = formula::value_of<Registers>(0x1p127f);
+      return r[at::shard_gradient] = formula::value_of<Registers>(0.0f);
     }
     template <class Registers, class Lane, class Coefficients>
     ZOADAM_INLINE static void receive(Registers&, Lane, Coefficients const&) noexcept {}
@@ -133,6 +132,31 @@ struct shard_groups {
 
 }  // namespace detail
 
+/// What a step on devices reports: get() waits. Valid for the 8 latest steps.
+template <class Across, class Within>
+class [[nodiscard]] sharded_report {
+ public:
+  sharded_report(Across across, std::vector<Within> within, index bytes)
+      : across_(std::move(across)), within_(std::move(within)), bytes_(bytes) {}
+  bool ready() const {
+    for (Within const& each : within_)
+      if (!each.ready()) return false;
+    return across_.ready();
+  }
+  /// Errors: those of either level.
+  step_report get() const {
+    for (Within const& each : within_) (void)each.get();
+    step_report all = across_.get();
+    all.bytes_sent += bytes_;
+    return all;
+  }
+
+ private:
+  Across across_;
+  std::vector<Within> within_;
+  index bytes_;
+};
+
 /// ZeRO within a node, any optimizer across nodes: the mean gradient of the node's n ranks is reduced into chunks,
 /// each rank runs an Optimizer on its chunk with the ranks of other nodes that have the same chunk, and the node
 /// gathers the parameters. The parameters are those of Optimizer with nodes as its workers, bit for bit, if Up and
@@ -144,12 +168,14 @@ struct shard_groups {
 ///            step()
 /// Up, Wire   how gradients and parameters travel within the node; without scale
 ///
-/// A gradient that is bad counts as missing in its layer; what has been reduced before cannot be called back.
+/// A gradient that is bad counts as missing in its layer, since what has been reduced before cannot be called back;
+/// where no rank of the node has one for some layer, the node has none, and none of its ranks.
 ///
 /// Memory     8 / n bytes per parameter (float32 parameters and mean gradient of the chunk), the messages of the
 ///            largest layer, and 1 / n of what Optimizer has
 /// Collective every call but will_exchange() and accessors: all ranks of the node, and where it steps all nodes
-/// Errors     as the optimizer's. A rank on which a call throws has aborted both transports.
+/// Errors     as the optimizer's. A rank on which a call throws has aborted both transports; if it was while the node
+///            gathered, layers of the new step may stand beside layers of the old one.
 ///
 /// Source: ZeRO, sections 5.1 to 5.3.
 template <class Optimizer, transport Link, residence Residence = residence::always, quantizer Up = identity_quantizer,
@@ -164,20 +190,33 @@ class sharded {
   using optimizer_type = Optimizer;
   using options_type = typename Optimizer::options_type;
   using backend_type = typename Optimizer::backend_type;
-  using report_type = typename Optimizer::report_type;
+
+ private:
+  using shard_type = optimizer<regrouped<Up, groups>, every_step, detail::shard_state<regrouped<Wire, groups>>,
+                               backend_type, borrowed<Link>>;
+
+ public:
+  /// step_report, or a sharded_report. It speaks of nodes where the optimizer's speaks of workers: skipped_here: this
+  /// node had no gradient; skipped_since: nodes on which some rank's was bad. exchanged: across nodes.
+  using report_type =
+      std::conditional_t<std::same_as<typename Optimizer::report_type, step_report>, step_report,
+                         sharded_report<typename Optimizer::report_type, typename shard_type::report_type>>;
 
   /// Layers are reduced, and with residence::on_demand materialized, one by one; `layers` may be one. With on_demand,
   /// spans of different layers may lie in the same memory: load(layer), if given, is called before the parameters of
   /// that layer are read.
   ///
-  /// max_norm clips the gradient of each rank before it is reduced; other options are the optimizer's.
+  /// max_norm, for one layer alone, clips the gradient of each rank before it is reduced; other options are the
+  /// optimizer's.
   sharded(
       std::vector<std::vector<tensor>> layers, options_type settings, Link link,
       typename Optimizer::transport_type across,
       std::function<backend_type()> const& make_backend = [] { return backend_type{}; },
       std::function<void(index layer)> const& load = {})
       : link_(std::make_unique<Link>(std::move(link))) {
-    ZOADAM_EXPECTS(!layers.empty(), "sharded(layers)", "the list is empty");
+    ZOADAM_EXPECTS(!layers.empty(), "sharded(layers)", "layers: the list is empty");
+    ZOADAM_EXPECTS(layers.size() == 1 || settings.max_norm == 0, "sharded(settings)",
+                   "max_norm needs the norm over all layers: give one layer");
     auto const own = shard_options(settings);
     std::vector<tensor> mine;
     shards_.reserve(layers.size());
@@ -189,40 +228,49 @@ class sharded {
     }
     reduced_.resize(shards_.size());
     whole_.resize(shards_.size());
+    said_.resize(shards_.size());
     settings.max_norm = 0;
-    optimizer_.emplace(std::move(mine), std::move(settings), std::move(across), make_backend());
+    settings.trusted_gradients = true;  // the shards have looked at them
+    try {
+      optimizer_.emplace(std::move(mine), std::move(settings), std::move(across), make_backend());
+    } catch (...) {
+      link_->abort();
+      throw;
+    }
   }
 
   index layers() const noexcept { return static_cast<index>(shards_.size()); }
 
   /// Reduces the gradients of one layer into the shards; its gradient spans may be reused when the call returns (on
-  /// devices: when the stream gets there). step() reduces the layers that have not been. lr: that of the step.
+  /// devices: when the stream gets there). step() reduces the layers that have not been. Arguments: those of the
+  /// step.
   void reduce(index layer, double lr, double grad_scale = 1) {
     auto& shard = at(layer, "sharded::reduce");
-    ZOADAM_EXPECTS(!reduced_[static_cast<std::size_t>(layer)], "sharded::reduce",
+    auto const l = static_cast<std::size_t>(layer);
+    ZOADAM_EXPECTS(!reduced_[l], "sharded::reduce",
                    "layer " + std::to_string(layer) + " has been reduced in this step");
-    ZOADAM_EXPECTS(!begun_ || *begun_ == lr, "sharded::reduce", "lr differs from that of another layer");
-    guarded([&] { (void)shard.step(lr, grad_scale); });
-    reduced_[static_cast<std::size_t>(layer)] = true;
-    begun_ = lr;
+    expect_begun("sharded::reduce", lr, grad_scale);
+    guarded([&] { said_[l].emplace(shard.step(lr, grad_scale)); });
+    reduced_[l] = true;
+    begun_ = {lr, grad_scale};
   }
 
-  /// One step.
-  ///
-  /// @return  the report of the optimizer on this rank's shard; skipped_here: no rank of the node had a gradient
+  /// One step. Arguments as the optimizer's; those that reduce() was given.
   report_type step(double lr, double grad_scale = 1) {
-    ZOADAM_EXPECTS(!begun_ || *begun_ == lr, "sharded::step", "lr differs from that of reduce()");
+    expect_begun("sharded::step", lr, grad_scale);
+    index const sent = link_->bytes_sent();
     for (index l = 0; l < layers(); ++l) {
       if (!reduced_[static_cast<std::size_t>(l)]) reduce(l, lr, grad_scale);
     }
     reduced_.assign(shards_.size(), false);
     begun_.reset();
-    return guarded([&] { return gathered(optimizer_->step(lr)); });
+    return guarded([&] { return gathered(detail::field_access::step(*optimizer_, lr, shards_), sent); });
   }
 
   /// Forces the exchange that makes all nodes agree.
   report_type synchronize() {
-    return guarded([&] { return gathered(optimizer_->synchronize()); });
+    index const sent = link_->bytes_sent();
+    return guarded([&] { return gathered(optimizer_->synchronize(), sent); });
   }
 
   /// Takes parameters that the user has changed, the same way on every rank, as the new starting point; see
@@ -240,7 +288,7 @@ class sharded {
   void materialize(index layer) requires(Residence == residence::on_demand) {
     auto& shard = at(layer, "sharded::materialize");
     if (whole_[static_cast<std::size_t>(layer)]) return;
-    guarded([&] { (void)shard.synchronize(); });
+    guarded([&] { said_[static_cast<std::size_t>(layer)].emplace(shard.synchronize()); });
     whole_[static_cast<std::size_t>(layer)] = true;
   }
   /// The spans of a layer may be used for something else until it is materialized again.
@@ -267,9 +315,6 @@ class sharded {
   std::string name() const { return "sharded within a node: " + optimizer_->name(); }
 
  private:
-  using shard_type = optimizer<regrouped<Up, groups>, every_step, detail::shard_state<regrouped<Wire, groups>>,
-                               backend_type, borrowed<Link>>;
-
   static typename shard_type::options_type shard_options(options_type const& settings) {
     typename shard_type::options_type own;
     own.groups = settings.groups;
@@ -287,22 +332,38 @@ class sharded {
     detail::field_access::for_own_runs(shard, [&](index t, index first, index last, index own) {
       auto const at = static_cast<std::size_t>(own), n = static_cast<std::size_t>(last - first);
       tensor const& whole = list[static_cast<std::size_t>(t)];
-      mine.push_back({whole.name, {}, x.subspan(at, n), std::span<float const>(g.subspan(at, n)), whole.group});
+      // The name says which part it is, so that ranks of different chunks do not take each other for peers.
+      std::string const name = whole.name + "[" + std::to_string(first) + ":" + std::to_string(last) + "]";
+      mine.push_back({name, {}, x.subspan(at, n), std::span<float const>(g.subspan(at, n)), whole.group});
     });
     // A rank may own nothing of a layer.
-    if (mine.size() == before) mine.push_back({list[0].name, {}, {}, {}, list[0].group});
+    if (mine.size() == before) mine.push_back({list[0].name + "[]", {}, {}, {}, list[0].group});
   }
 
   shard_type& at(index layer, char const* call) {
     ZOADAM_EXPECTS(layer >= 0 && layer < layers(), call, "there is no such layer");
     return shards_[static_cast<std::size_t>(layer)];
   }
-  report_type gathered(report_type report) {
+  void expect_begun(char const* call, double lr, double grad_scale) const {
+    ZOADAM_EXPECTS(!begun_ || begun_->lr == lr, call, "lr differs from that of a layer reduced before");
+    ZOADAM_EXPECTS(!begun_ || begun_->grad_scale == grad_scale, call,
+                   "grad_scale differs from that of a layer reduced before");
+  }
+  report_type gathered(typename Optimizer::report_type report, index sent) {
     if constexpr (Residence == residence::always) {
-      for (shard_type& shard : shards_) (void)shard.synchronize();
+      for (std::size_t l = 0; l < shards_.size(); ++l) said_[l].emplace(shards_[l].synchronize());
     }
     whole_.assign(shards_.size(), false);
-    return report;
+    index const bytes = link_->bytes_sent() - sent;
+    if constexpr (std::same_as<report_type, step_report>) {
+      report.bytes_sent += bytes;
+      return report;
+    } else {
+      std::vector<typename shard_type::report_type> within;
+      for (auto const& each : said_)
+        if (each) within.push_back(*each);
+      return {std::move(report), std::move(within), bytes};
+    }
   }
 
   // Peers of both levels hear of a failure.
@@ -324,8 +385,12 @@ class sharded {
       std::make_shared<detail::shared_messages<backend_type>>();
   std::vector<shard_type> shards_;
   std::optional<Optimizer> optimizer_;
-  std::vector<bool> reduced_, whole_;  // per layer
-  std::optional<double> begun_;        // lr of the layers that have been reduced in this step
+  std::vector<bool> reduced_, whole_;                                  // per layer
+  std::vector<std::optional<typename shard_type::report_type>> said_;  // the last that each shard said
+  struct arguments {
+    double lr, grad_scale;
+  };
+  std::optional<arguments> begun_;  // of the layers that have been reduced in this step
 };
 
 }  // namespace zoadam

@@ -39,11 +39,4 @@ TEST_CASE("regrouped: chunks of the groups, for every quantizer without a scale"
   check_same_chunks<cast_quantizer<bfloat16>, block<>>();
 }
 
-template <class Quantizer>
-concept can_be_regrouped = requires {
-  typename regrouped<Quantizer, whole>;
-};
-static_assert(can_be_regrouped<identity_quantizer>);
-static_assert(!can_be_regrouped<sign_quantizer<>>, "its values depend on its groups");
-
 }  // namespace

@@ -54,6 +54,11 @@ class basic_cpu_backend : detail::cpu_tiles<Isa> {
       view.group[g] = detail::coefficients_now(*view.now, view.hyper, view.numbers[g]);
     }
   }
+  /// See detail::learn_missing().
+  template <class View, class Other>
+  void learn_missing(View const& view, Other const& from, bool alone) noexcept {
+    detail::learn_missing(*view.now, *from.now, alone);
+  }
   template <class View>
   detail::progress const& now(View const& view) const noexcept {
     return *view.now;

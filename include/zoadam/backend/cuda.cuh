@@ -160,6 +160,11 @@ class basic_cuda_backend {
     detail::launch("refresh", detail::refresh_kernel<>, 1, detail::tile_threads, 0, stream_, view.now, view.hyper,
                    view.numbers, view.group, view.groups, when);
   }
+  /// See detail::learn_missing().
+  template <class View, class Other>
+  void learn_missing(View const& view, Other const& from, bool alone) {
+    detail::launch("learn_missing", detail::learn_missing_kernel<>, 1, 1, 0, stream_, view.now, from.now, alone);
+  }
   /// Waits for the device.
   template <class View>
   detail::progress now(View const& view) const {

@@ -20,6 +20,10 @@ struct numbers_chunk {
   group_numbers each[capacity];
 };
 template <int = 0>
+__global__ void learn_missing_kernel(progress* now, progress const* from, bool alone) {
+  learn_missing(*now, *from, alone);
+}
+template <int = 0>
 __global__ void begin_kernel(progress* now, double gradient_scale, group_numbers* numbers, numbers_chunk chunk,
                              index first, int count) {
   int const i = static_cast<int>(threadIdx.x);

@@ -72,6 +72,14 @@ ZOADAM_INLINE f64 warmed_beta1(hyper_numbers const& h, f64 warmth) noexcept {
   return f64(h.beta1) * (f64(1.0) - f64(0.5) * warmth);
 }
 
+/// `from` is what the optimizer that reduced this one's gradient has learnt: without a contribution there is none;
+/// who left one out counts as this worker, or, where it has no peers of its own, as all there is to tell.
+ZOADAM_INLINE void learn_missing(progress& p, progress const& from, bool alone) noexcept {
+  if (from.contributions == 0) p.bad = 1;
+  if (from.skipped == 0) return;
+  (alone ? p.skipped_since : p.bad_since) = 1;
+}
+
 ZOADAM_INLINE void advance_moments(progress& p, hyper_numbers const& h, advance when) noexcept {
   if (when == advance::never || (when == advance::unless_bad ? p.bad != 0 : p.contributions == 0)) return;
   ++p.count;

@@ -9,7 +9,11 @@ namespace zoadam {
 /// Quantizer with other groups, so that the exchanges of a program cut elements into the same chunks. For quantizers
 /// whose values do not depend on their groups: identity_quantizer, casts, nothing_quantizer.
 template <quantizer Quantizer, groups Groups>
-requires(!Quantizer::has_scale) struct regrouped : Quantizer {
+struct regrouped : Quantizer {
+  static_assert(
+      elementwise<Quantizer> && !Quantizer::has_scale,
+      "zoadam: what travels beside another exchange, or within a node, must have neither scales nor blocks: "
+      "use identity_quantizer or a cast");
   using groups = Groups;
 };
 
