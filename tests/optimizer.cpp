@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("invariant: sum of outputs + mean worker error + owner error 
     double worst = 0, size = 0;
     for (std::size_t k = 0; k < n; ++k) {
       for (flat const& e : worker) errors[k] += double(e[k]) / run.ranks;
-      worst = std::max(worst, std::abs(output[k] + errors[k] - input[k]));
+      worst = larger(worst, std::abs(output[k] + errors[k] - input[k]));
       size = std::max({size, std::abs(input[k]), std::abs(output[k]), std::abs(errors[k])});
     }
     CAPTURE(trial);
@@ -458,7 +458,7 @@ TEST_CASE("clipping is by the local norm of the scaled gradient, before anything
   for (std::size_t i = 0; i < 2; ++i) {
     double error = 0;
     for (std::size_t k = 0; k < got[i].size(); ++k) {
-      error = std::max(error, std::abs(double(got[i][k]) - double(want[i][k])));
+      error = larger(error, std::abs(double(got[i][k]) - double(want[i][k])));
     }
     CHECK(error < 1e-6);
   }

@@ -227,7 +227,7 @@ TEST_CASE("flat shards with parameters in 16 bits: they hold the rounded masters
       (void)o.step(1e-2);
     }
     for (std::size_t k = 0; k < elements; ++k)
-      error = std::max(error, std::abs(double(to_float(x[k])) - double(expected[1][k])));
+      error = larger(error, std::abs(double(to_float(x[k])) - double(expected[1][k])));
     CHECK(error > 0);
     CHECK(error < 2e-3);  // an eighth of a step, and half a unit in the last of 8 bits
     CHECK(o.memory().masters == 0);

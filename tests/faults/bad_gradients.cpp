@@ -218,7 +218,7 @@ void compare(job<Optimizer> run, Expected expected, Step step) {
       } else {
         want = expected.x[k];
       }
-      error = std::max(error, std::abs(static_cast<double>(x[i][k]) - want));
+      error = larger(error, std::abs(static_cast<double>(x[i][k]) - want));
     }
     CHECK(error < 2e-5);
     CHECK(hashes[i] == hashes[0]);

@@ -133,8 +133,7 @@ TEST_CASE_TEMPLATE("case 26: all-negative, constant and single inputs", Quantize
   CHECK(all_finite(got));
   CHECK(distance(got, negative) <= bound<Quantizer>(negative));
   double worst = 0;
-  for (std::size_t k = 0; k < got.size(); ++k)
-    worst = std::max(worst, std::abs(double(got[k]) - double(negative[k])));
+  for (std::size_t k = 0; k < got.size(); ++k) worst = larger(worst, std::abs(double(got[k]) - double(negative[k])));
   CHECK(worst <= (std::is_same_v<Quantizer, cast_quantizer<bfloat16>> ? 2.0 : 0.2501));
 
   for (float const value : {-1000.0f, -0.5f, 0.0f, 3.0f}) {

@@ -169,12 +169,12 @@ TEST_CASE_TEMPLATE("case 24: one rank, identity quantizer: plain 0/1 Adam, momen
   run.at_end = [&](Optimizer& o, buffers&) {
     (void)o.synchronize();
     for (std::size_t k = 0; k < n; ++k) {
-      momentum_error = std::max(momentum_error, std::abs(double(o.values(at::momentum)[k]) - m[k]));
+      momentum_error = larger(momentum_error, std::abs(double(o.values(at::momentum)[k]) - m[k]));
     }
     CHECK(o.variance_updates() == count);
   };
   auto const last = run.run()[0];
-  for (std::size_t k = 0; k < n; ++k) error = std::max(error, std::abs(double(last[k]) - x[k]));
+  for (std::size_t k = 0; k < n; ++k) error = larger(error, std::abs(double(last[k]) - x[k]));
   CHECK(error < 1e-4);
   CHECK(momentum_error < 1e-4);
 }

@@ -54,7 +54,7 @@ TEST_CASE("local_adam: parameters in 16 bits on the wire: replicas still agree")
   auto const a = run.run(), b = full.run();
   CHECK(same_bits(a[0], a[1]));
   double error = 0;
-  for (std::size_t k = 0; k < a[0].size(); ++k) error = std::max(error, std::abs(double(a[0][k]) - double(b[0][k])));
+  for (std::size_t k = 0; k < a[0].size(); ++k) error = larger(error, std::abs(double(a[0][k]) - double(b[0][k])));
   CHECK(error < 1e-3);
 }
 

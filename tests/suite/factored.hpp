@@ -56,7 +56,7 @@ void compare_with_peer(std::string const& name, double weight_decay,
     for (std::size_t k = 0; k < nth(d); ++k) {
       double const want = wanted[nth(t / every - 1) * nth(d) + k];
       most = std::max(most, std::abs(want));
-      error = std::max(error, std::abs(static_cast<double>(got[k]) - want));
+      error = larger(error, std::abs(static_cast<double>(got[k]) - want));
     }
     worst[nth(o.rank())] = std::max(worst[nth(o.rank())], error / most);
     ++compared[nth(o.rank())];

@@ -61,6 +61,9 @@ bool all_finite(Values const& values) {
 
 inline flat copy_of(std::span<float const> values) { return {values.begin(), values.end()}; }
 
+/// The larger of two, NaN if either is: a comparison must not lose it.
+inline double larger(double a, double b) { return a != a || a >= b ? a : b; }
+
 inline double largest(flat const& values) {
   double result = 0;
   for (float const x : values) result = std::max(result, std::abs(static_cast<double>(x)));

@@ -214,8 +214,8 @@ void compare_with_peer(std::string const& name, int decay,
       double largest = 0, error = 0;
       for (std::size_t k = 0; k < nth(d); ++k) {
         double const want = wanted[nth(t / every - 1) * nth(d) + k];
-        largest = std::max(largest, std::abs(want));
-        error = std::max(error, std::abs(static_cast<double>(got[k]) - want));
+        largest = larger(largest, std::abs(want));
+        error = larger(error, std::abs(static_cast<double>(got[k]) - want));
       }
       worst[nth(o.rank())] = std::max(worst[nth(o.rank())], error / largest);
       ++compared[nth(o.rank())];

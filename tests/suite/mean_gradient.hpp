@@ -168,7 +168,7 @@ template <class Exact, class Half>
 void check_16_bits() {
   auto const x = sparse_job<Exact>().run(), y = sparse_job<Half>().run();
   double error = 0;
-  for (std::size_t k = 0; k < x[0].size(); ++k) error = std::max(error, std::abs(double(x[0][k]) - double(y[0][k])));
+  for (std::size_t k = 0; k < x[0].size(); ++k) error = larger(error, std::abs(double(x[0][k]) - double(y[0][k])));
   CHECK(error > 0);
   CHECK(error < 1e-2);
   CHECK(same_bits(y[0], y[1]));

@@ -90,13 +90,14 @@ void check_run(job<Optimizer> run, std::vector<std::vector<expectation>> const& 
   constexpr bool has_variance = zoadam::detail::contains<typename Optimizer::fields::tags, zoadam::at::variance_t>;
   std::atomic<int> wrong{0}, compared{0};
   auto const differs = [&](std::span<float const> got, std::vector<double> const& want, double floor) {
+    ++compared;
+    if (got.size() != want.size()) return true;
     double scale = floor, error = 0;
     for (std::size_t k = 0; k < want.size(); ++k) {
       scale = std::max(scale, std::abs(want[k]));
-      error = std::max(error, std::abs(double(got[k]) - want[k]));
+      error = larger(error, std::abs(double(got[k]) - want[k]));
     }
-    ++compared;
-    return got.size() != want.size() || !(error <= tolerance * scale);
+    return !(error <= tolerance * scale);
   };
   auto const inspect = run.after;
   run.after = [&](int step, Optimizer& o, step_report const& r, buffers& mine) {
