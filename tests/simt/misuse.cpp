@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users may hand over by mistake, and ranks that disagree: exceptions that say what, and nothing leaked.
 #include "device.hpp"
+#include "zoadam/backend/cuda_graph.hpp"
 #if defined(ZOADAM_SIMT)
 #include <nccl.h>
 #endif
@@ -111,6 +112,11 @@ TEST_CASE("streams: the default one, one of another device, and two that differ"
     device_tensors const mine;
     device_stream const other;
     cuda_thread_group group(1);
+    for (cudaStream_t const given : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+      CHECK(ending_of([&] { (void)cuda_backend(given); }).what == outcome::argument);
+      CHECK(ending_of([&] { (void)group.rank(0, given); }).what == outcome::argument);
+      CHECK(ending_of([&] { step_graphs const graphs(given); }).what == outcome::argument);
+    }
     ending e = ending_of([&] { (void)cuda_backend(nullptr); });
     CHECK(e.what == outcome::argument);
     CHECK(mentions(e, "cuda_backend(stream): the default stream serializes"));

@@ -71,7 +71,7 @@ class basic_cuda_backend {
   /// Uses the current device. The stream is the user's and must outlive the optimizer; it may not be the default
   /// stream, with which it could not overlap anything.
   explicit basic_cuda_backend(cudaStream_t stream) : stream_(stream) {
-    ZOADAM_EXPECTS(stream != nullptr, "cuda_backend(stream)", "the default stream serializes; create one");
+    ZOADAM_EXPECTS(detail::is_created(stream), "cuda_backend(stream)", "the default stream serializes; create one");
     ZOADAM_CUDA(cudaGetDevice(&device_));
     int processors = 0;
     ZOADAM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_));

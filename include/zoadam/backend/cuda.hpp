@@ -33,6 +33,17 @@ inline void cuda_check(cudaError_t status, char const* call, char const* file = 
                        int line = __builtin_LINE()) {
   if (status != cudaSuccess) throw cuda_error(call, status, file, line);
 }
+/// cudaEventQuery, whose "not ready" is no error: it must not stay behind as the thread's last one, which the
+/// caller's own checks of launches would find.
+inline cudaError_t event_status(cudaEvent_t event) noexcept {
+  cudaError_t const status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) (void)cudaGetLastError();
+  return status;
+}
+/// Whether it is a stream that somebody has created.
+inline bool is_created(cudaStream_t stream) noexcept {
+  return stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread;
+}
 /// Throws argument_error if work of the current device may not go into the stream. `event`: one of this device.
 inline void expect_stream_of_device(cudaEvent_t event, cudaStream_t stream, char const* call) {
   cudaError_t const status = cudaEventRecord(event, stream);
@@ -152,7 +163,7 @@ class report_ring {
   /// Whether wait() will not wait.
   bool ready(index number) const {
     if (failure_) return true;
-    cudaError_t const status = cudaEventQuery(event_[static_cast<std::size_t>(number % slots)]);
+    cudaError_t const status = event_status(event_[static_cast<std::size_t>(number % slots)]);
     if (status == cudaErrorNotReady) return false;
     check(status, "cudaEventQuery");
     return true;

@@ -22,7 +22,7 @@ namespace zoadam {
 class step_graphs {
  public:
   explicit step_graphs(cudaStream_t stream) : stream_(stream) {
-    ZOADAM_EXPECTS(stream != nullptr, "step_graphs(stream)", "the default stream cannot be recorded");
+    ZOADAM_EXPECTS(detail::is_created(stream), "step_graphs(stream)", "the default stream cannot be recorded");
   }
   step_graphs(step_graphs const&) = delete;
   step_graphs& operator=(step_graphs const&) = delete;
@@ -38,7 +38,7 @@ class step_graphs {
         return;
       }
     }
-    recordings_.push_back({path, record(enqueue)});
+    record(path, enqueue);
     ZOADAM_CUDA(cudaGraphLaunch(recordings_.back().graph, stream_));
   }
 
@@ -52,7 +52,7 @@ class step_graphs {
   };
 
   template <class Enqueue>
-  cudaGraphExec_t record(Enqueue const& enqueue) {
+  void record(std::uint64_t path, Enqueue const& enqueue) {
     recordings_.reserve(recordings_.size() + 1);
     ZOADAM_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     cudaGraph_t graph = nullptr;
@@ -65,10 +65,15 @@ class step_graphs {
     }
     ZOADAM_CUDA(cudaStreamEndCapture(stream_, &graph));
     cudaGraphExec_t executable = nullptr;
-    cudaError_t const status = cudaGraphInstantiate(&executable, graph, 0);
-    (void)cudaGraphDestroy(graph);
+    std::size_t kernels = 0;
+    cudaError_t const counted = cudaGraphGetNodes(graph, nullptr, &kernels);
+    cudaError_t const status = counted != cudaSuccess ? counted : cudaGraphInstantiate(&executable, graph, 0);
+    cudaError_t const destroyed = cudaGraphDestroy(graph);
+    detail::cuda_check(counted, "cudaGraphGetNodes");
     detail::cuda_check(status, "cudaGraphInstantiate");
-    return executable;
+    recordings_.push_back({path, executable});  // from here on the destructor's
+    detail::cuda_check(destroyed, "cudaGraphDestroy");
+    ZOADAM_EXPECTS(kernels > 0, "step_graphs", "stream: it is not the optimizer's: nothing was recorded");
   }
 
   cudaStream_t stream_;

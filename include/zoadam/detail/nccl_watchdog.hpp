@@ -206,7 +206,7 @@ class nccl_watchdog {
 
   bool unfinished() const noexcept {
     for (place const& each : pending_)
-      if (cudaEventQuery(each.done) == cudaErrorNotReady) return true;
+      if (event_status(each.done) != cudaSuccess) return true;
     return false;
   }
 

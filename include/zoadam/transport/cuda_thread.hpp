@@ -163,7 +163,8 @@ class cuda_thread_group {
   /// The handle of rank i, whose buffers lie on the current device and are used on `stream`.
   cuda_thread_transport rank(int i, cudaStream_t stream) {
     ZOADAM_EXPECTS(i >= 0 && i < size(), "cuda_thread_group::rank", "the rank must be in [0, size())");
-    ZOADAM_EXPECTS(stream != nullptr, "cuda_thread_group::rank", "stream: the default stream serializes; create one");
+    ZOADAM_EXPECTS(detail::is_created(stream), "cuda_thread_group::rank",
+                   "stream: the default stream serializes; create one");
     shared_->hub.join(i);
     cuda_thread_transport handle(shared_, i);
     handle.mover().open(stream);

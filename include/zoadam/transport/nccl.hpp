@@ -82,8 +82,8 @@ class nccl_transport {
   nccl_transport(ncclComm_t comm, cudaStream_t stream,
                  std::chrono::milliseconds time_limit = std::chrono::seconds(60)) {
     ZOADAM_EXPECTS(comm != nullptr, "nccl_transport(comm)", "comm must not be null");
-    ZOADAM_EXPECTS(stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread,
-                   "nccl_transport(stream)", "stream: a default stream serializes; create one");
+    ZOADAM_EXPECTS(detail::is_created(stream), "nccl_transport(stream)",
+                   "stream: a default stream serializes; create one");
     ZOADAM_EXPECTS(time_limit.count() > 0, "nccl_transport(time_limit)", "time_limit must be positive");
     constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // a sum of times must not overflow
     state_ = std::make_unique<state>(comm, stream, time_limit < longest ? time_limit : longest);

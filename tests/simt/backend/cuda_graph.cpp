@@ -105,4 +105,41 @@ TEST_CASE("reductions per tensor are replayed, too") {
 
 TEST_CASE("the default stream cannot be recorded") { CHECK_THROWS_AS(step_graphs(nullptr), argument_error); }
 
+TEST_CASE("a stream that is not the optimizer's records nothing, and says so") {
+  using Optimizer = local_adam<cuda_thread_transport, cuda_backend>;
+  device_stream const stream, other;
+  cuda_thread_group group(1);
+  device_array<float> const x(100), g(100);
+  x.put(flat(100).data(), stream);
+  g.put(flat(100).data(), stream);
+  Optimizer o({{"x", {}, x.span(), g.span()}}, {}, group.rank(0, stream), cuda_backend(stream));
+  step_graphs graphs(other);
+  ending const e = ending_of([&] { (void)o.step(1e-2, 1.0, graphs); });
+  CHECK(e.what == outcome::argument);
+  CHECK_MESSAGE(e.text.find("step_graphs: stream: it is not the optimizer's") != std::string::npos, e.text);
+  CHECK(ending_of([&] { (void)o.step(1e-2); }).what == outcome::poisoned);
+}
+
+TEST_CASE("what is not ready yet leaves no error behind for the caller's own checks") {
+  using Optimizer = local_adam<cuda_thread_transport, cuda_backend>;
+  device_stream const stream;
+  cuda_thread_group group(1);
+  device_array<float> const x(100), g(100);
+  x.put(flat(100).data(), stream);
+  g.put(flat(100).data(), stream);
+  Optimizer o({{"x", {}, x.span(), g.span()}}, {}, group.rank(0, stream), cuda_backend(stream));
+#if defined(ZOADAM_SIMT)
+  simt::set_stream_order(simt::stream_order::lazy);  // nothing runs before somebody waits for it
+  auto const asked = simt::calls("cudaEventQuery");
+#endif
+  for (int t = 1; t <= 5; ++t) {
+    (void)o.step(1e-2);
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+  CHECK(o.step(1e-2).get().step == 6);
+#if defined(ZOADAM_SIMT)
+  CHECK(simt::calls("cudaEventQuery") > asked);
+#endif
+}
+
 }  // namespace

@@ -138,6 +138,7 @@ typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUgraph_st* cudaGraph_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUgraphNode_st* cudaGraphNode_t;
 typedef void(CUDART_CB* cudaHostFn_t)(void* userData);
 
 #define cudaHostAllocDefault 0x00

@@ -229,6 +229,13 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t
   simt::the_streams().executables.insert(*pGraphExec);
   return cudaSuccess;
 }
+inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* numNodes) {
+  SIMT_ENTER;
+  SIMT_CHECK_HANDLE(graphs, graph, "graph")
+  if (nodes != nullptr) return simt::leave(cudaErrorNotSupported);
+  *numNodes = graph->work.size();
+  return cudaSuccess;
+}
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream) {
   SIMT_ENTER;
   SIMT_CHECK_HANDLE(executables, graphExec, "executable graph")
