@@ -250,7 +250,7 @@ class sharded {
     ZOADAM_EXPECTS(!reduced_[l], "sharded::reduce",
                    "layer " + std::to_string(layer) + " has been reduced in this step");
     expect_begun("sharded::reduce", lr, grad_scale);
-    guarded([&] { said_[l].emplace(shard.step(lr, grad_scale)); });
+    guarded([&] { (void)said_[l].emplace(shard.step(lr, grad_scale)); });
     reduced_[l] = true;
     begun_ = {lr, grad_scale};
   }
@@ -288,7 +288,7 @@ class sharded {
   void materialize(index layer) requires(Residence == residence::on_demand) {
     auto& shard = at(layer, "sharded::materialize");
     if (whole_[static_cast<std::size_t>(layer)]) return;
-    guarded([&] { said_[static_cast<std::size_t>(layer)].emplace(shard.synchronize()); });
+    guarded([&] { (void)said_[static_cast<std::size_t>(layer)].emplace(shard.synchronize()); });
     whole_[static_cast<std::size_t>(layer)] = true;
   }
   /// The spans of a layer may be used for something else until it is materialized again.
@@ -351,7 +351,7 @@ class sharded {
   }
   report_type gathered(typename Optimizer::report_type report, index sent) {
     if constexpr (Residence == residence::always) {
-      for (std::size_t l = 0; l < shards_.size(); ++l) said_[l].emplace(shards_[l].synchronize());
+      for (std::size_t l = 0; l < shards_.size(); ++l) (void)said_[l].emplace(shards_[l].synchronize());
     }
     whole_.assign(shards_.size(), false);
     index const bytes = link_->bytes_sent() - sent;

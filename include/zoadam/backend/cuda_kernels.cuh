@@ -831,7 +831,7 @@ __device__ f32 slice_term(segment_arguments<Fields> const& a, int t, index i) {
     x.r[tag] = v[0];
   });
   for_each_tag(typename Segment::scalars{}, [&](auto tag) { x.r[tag] = f32(a.field[tag][t]); });
-  f32 received[quad];
+  f32 received[quad] = {f32(0.0f), f32(0.0f), f32(0.0f), f32(0.0f)};
   if constexpr (element<f32, Segment>::receives) {
     receive_quad<Down>(find_piece(a.in, t, i), a.in_messages, i, 1, received);
   }

@@ -156,8 +156,11 @@ class storage {
   }
   /// Working copies follow the parameters.
   void write_working(Backend& backend) {
-    if constexpr (has_master) return;
-    for (index t = 0; t < layout_->size(); ++t) backend.narrow((*layout_)[t].parameter.data(), (*layout_)[t].working);
+    if constexpr (!has_master) {  // else gathering them writes them
+      for (index t = 0; t < layout_->size(); ++t) {
+        backend.narrow((*layout_)[t].parameter.data(), (*layout_)[t].working);
+      }
+    }
   }
 
   void anchor_parameters(Backend& backend) {
