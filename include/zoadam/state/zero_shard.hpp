@@ -94,8 +94,9 @@ struct shard_program<Wire, std::tuple<exchange<What, When, Up, Down>, pass<Steps
 
 }  // namespace detail
 
-/// ZeRO, stages 1 and 2: moments at the owner of each chunk. Gradients are reduced straight into the chunk, whose
-/// owner steps and sends the parameters down; no rank ever holds the whole mean gradient. With the
+/// ZeRO, stage 1: moments at the owner of each chunk. Gradients are reduced straight into the chunk, whose owner
+/// steps and sends the parameters down; no rank ever holds the whole mean gradient, but every rank holds its own (see
+/// zoadam::sharded for stages 2 and 3). With the
 /// identity quantizer the parameters are those of Inner, bit for bit; casts round gradients on the way up alone.
 ///
 /// Inner     a state that exchanges the mean gradient at every step and keeps the same values on all workers
@@ -103,7 +104,7 @@ struct shard_program<Wire, std::tuple<exchange<What, When, Up, Down>, pass<Steps
 ///           tensors given in 16 bits alone)
 /// Memory    4 / n bytes per parameter for each field of Inner, and 4 / n for the float32 parameters of a cast
 ///
-/// Source: ZeRO, sections 5.1 and 5.2.
+/// Source: ZeRO, section 5.1.
 template <class Inner = adam_state, quantizer Wire = identity_quantizer>
 struct zero_shard : Inner {
   using fields = detail::join<detail::at_owners<typename Inner::fields>,
