@@ -7,7 +7,7 @@
 
 #include <zoadam/state/mean.hpp>
 #include <zoadam/state/published.hpp>
-#include <zoadam/zoadam.hpp>
+#include <zoadam/aliases.hpp>
 
 namespace suite {
 
