@@ -30,7 +30,9 @@ std::vector<std::string> const optimizers = {"adam",
                                              "diloco",
                                              "sparse_loco",
                                              "adafactor",
-                                             "sm3"};
+                                             "sm3",
+                                             "zero_adam",
+                                             "zero_onebit_adam"};
 
 /// The one place where a name becomes a type: everything below it is compiled for that optimizer.
 template <class Transport>
@@ -57,6 +59,8 @@ auto train_named(example::settings const& s, example::corpus const& text, Transp
   if (s.optimizer == "sparse_loco") return train<zoadam::sparse_loco<Transport>>(s, text, std::move(link));
   if (s.optimizer == "adafactor") return train<zoadam::adafactor<Transport>>(s, text, std::move(link));
   if (s.optimizer == "sm3") return train<zoadam::sm3<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "zero_adam") return train<zoadam::zero_adam<Transport>>(s, text, std::move(link));
+  if (s.optimizer == "zero_onebit_adam") return train<zoadam::zero_onebit_adam<Transport>>(s, text, std::move(link));
   throw std::invalid_argument("unknown optimizer " + s.optimizer);
 }
 
