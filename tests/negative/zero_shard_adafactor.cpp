@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adafactor in shards.
-// expect: zoadam: zero_shard: a slice may have several owners, none of which could compute its value
+// expect: may have several owners, none of which could compute its
 #include "zoadam/aliases.hpp"
 
 #if defined(ZOADAM_NEGATIVE_CONTROL)
