@@ -52,13 +52,8 @@ void compare_with_peer(std::string const& name, double weight_decay,
   run.after = [&](int t, Optimizer& o, step_report const&, buffers& mine) {
     if (t % every != 0) return;
     flat const got = mine.parameters();
-    double most = 0, error = 0;
-    for (std::size_t k = 0; k < nth(d); ++k) {
-      double const want = wanted[nth(t / every - 1) * nth(d) + k];
-      most = std::max(most, std::abs(want));
-      error = larger(error, std::abs(static_cast<double>(got[k]) - want));
-    }
-    worst[nth(o.rank())] = std::max(worst[nth(o.rank())], error / most);
+    auto const want = std::span<double const>(wanted).subspan(nth(t / every - 1) * nth(d), nth(d));
+    worst[nth(o.rank())] = larger(worst[nth(o.rank())], relative_error(got, want, run.sizes));
     ++compared[nth(o.rank())];
   };
   (void)run.run();

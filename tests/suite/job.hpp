@@ -64,6 +64,23 @@ inline flat copy_of(std::span<float const> values) { return {values.begin(), val
 /// The larger of two, NaN if either is: a comparison must not lose it.
 inline double larger(double a, double b) { return a != a || a >= b ? a : b; }
 
+/// The largest error over tensors of those sizes, each relative to the largest value wanted in it; NaN
+/// for values that are no numbers, infinite for any where zeros are wanted.
+template <class Values>
+double relative_error(Values const& got, std::span<double const> wanted, std::vector<index> const& sizes) {
+  double worst = 0;
+  std::size_t k = 0;
+  for (index const n : sizes) {
+    double most = 0, error = 0;
+    for (std::size_t const end = k + nth(n); k < end; ++k) {
+      most = std::max(most, std::abs(wanted[k]));
+      error = larger(error, std::abs(static_cast<double>(got[k]) - wanted[k]));
+    }
+    if (error != 0) worst = larger(worst, error / most);
+  }
+  return worst;
+}
+
 inline double largest(flat const& values) {
   double result = 0;
   for (float const x : values) result = std::max(result, std::abs(static_cast<double>(x)));

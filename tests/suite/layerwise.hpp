@@ -211,13 +211,8 @@ void compare_with_peer(std::string const& name, int decay,
   run.after = [&](int t, Optimizer& o, step_report const&, buffers& mine) {
     if (t % every != 0) return;
     auto const compare = [&](auto const& got, std::vector<double> const& wanted) {
-      double largest = 0, error = 0;
-      for (std::size_t k = 0; k < nth(d); ++k) {
-        double const want = wanted[nth(t / every - 1) * nth(d) + k];
-        largest = larger(largest, std::abs(want));
-        error = larger(error, std::abs(static_cast<double>(got[k]) - want));
-      }
-      worst[nth(o.rank())] = std::max(worst[nth(o.rank())], error / largest);
+      auto const want = std::span<double const>(wanted).subspan(nth(t / every - 1) * nth(d), nth(d));
+      worst[nth(o.rank())] = larger(worst[nth(o.rank())], relative_error(got, want, run.sizes));
       ++compared[nth(o.rank())];
     };
     compare(mine.parameters(), params);

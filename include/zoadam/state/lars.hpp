@@ -4,6 +4,7 @@
 
 #include "zoadam/concepts/state.hpp"
 #include "zoadam/state/lamb.hpp"
+#include "zoadam/state/sgd.hpp"
 
 namespace zoadam {
 
@@ -14,29 +15,17 @@ struct mean_gradient_t {
 inline constexpr mean_gradient_t mean_gradient;
 }  // namespace at
 
-/// Exchange of the mean gradient, which is kept.
-struct mean_gradient_update : exchange_facts {
-  static constexpr bool carries_gradient = true;
-  static constexpr bool closes_window = true;
-  static constexpr bool tells_contributed = true;
-
-  template <class F>
-  static decltype(auto) form(bool, bool, F f) {
-    return f(the_form{});
+/// The mean gradient is kept.
+struct kept_gradient : gradient_update {
+  using reads = tags<>;
+  using writes = tags<at::mean_gradient_t>;
+  template <class Registers, class Lane, class Coefficients>
+  ZOADAM_INLINE static void run(Registers& r, Lane mean, Coefficients const&) noexcept {
+    r[at::mean_gradient] = flush(mean, smallest_state);
   }
-  struct the_form : exchange_form {
-    using send_reads = tags<at::gradient_t>;
-    using receive_reads = tags<>;
-    using receive_writes = tags<at::mean_gradient_t>;
-    template <class Registers, class Coefficients>
-    ZOADAM_INLINE static auto send(Registers const& r, Coefficients const& k) noexcept {
-      return formula::gradient(r, k);
-    }
-    template <class Registers, class Lane, class Coefficients>
-    ZOADAM_INLINE static void receive(Registers& r, Lane mean, Coefficients const&) noexcept {
-      r[at::mean_gradient] = flush(mean, smallest_state);
-    }
-  };
+};
+struct mean_gradient_update : gradient_exchange<kept_gradient> {
+  static constexpr bool tells_contributed = true;
 };
 
 /// trust ratio = trust |x| / (|g| + weight_decay |x|) of each tensor; 1 where |x| or |g| is 0
